@@ -30,8 +30,7 @@ from types import TracebackType
 from typing import IO, Self
 
 ALTERNATIVE = (
-    "Use a broker you have with --broker HOST:PORT; "
-    "to start one: docker compose up -d kafka, then --broker 127.0.0.1:9092."
+    "Use a broker you have with --broker HOST:PORT; to start one: docker compose up -d kafka, then --broker 127.0.0.1:9092."
 )
 _LISTENING = re.compile(rb"^\s*kafka\s+127\.0\.0\.1:(\d+)\s*$", re.MULTILINE)
 _HELD = b"already running for"
@@ -53,7 +52,7 @@ def default_data_dir() -> Path:
         cache = home / "AppData" / "Local"
     else:
         # The one variable read outside settings: it is the desktop's, not ours, and settings must not be needed here.
-        cache = Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache")  # noqa: TID251
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache")  # noqa: TID251 - see above
     return cache / "compaction-monitor" / "broker"
 
 
@@ -127,7 +126,7 @@ class EmbeddedBroker:
         while True:
             try:
                 return self._start_once(binary)
-            except _Held:
+            except _HeldError:
                 # By a broker whose owner has just died: it is being stopped, and will let go.
                 if time.monotonic() >= give_up_at:
                     raise
@@ -154,7 +153,7 @@ class EmbeddedBroker:
         # A log of its own for every start: a second broker on this directory must not read the first one's port.
         handle, path = tempfile.mkstemp(prefix="broker-", suffix=".log", dir=self.data_dir)
         self._log_path = Path(path)
-        with open(handle, "wb") as log:
+        with os.fdopen(handle, "wb") as log:
             self._process = _spawn(binary, self.data_dir, self._wanted_port, log)
         try:
             self._port = self._wait_until_it_answers(self._process)
@@ -178,7 +177,7 @@ class EmbeddedBroker:
         )
 
 
-class _Held(EmbeddedBrokerError):
+class _HeldError(EmbeddedBrokerError):
     """The data directory belongs to a running broker."""
 
 
@@ -192,7 +191,7 @@ def _said(log: bytes) -> str:
 def _reason(log: bytes, data_dir: Path) -> EmbeddedBrokerError:
     """Why the broker ended before it answered."""
     if _HELD in log:
-        return _Held(
+        return _HeldError(
             f"Another embedded broker holds {data_dir}: use that one with --broker, or another directory ({_said(log)})."
         )
     return EmbeddedBrokerError(f"The embedded broker ended at its start; it said: {_said(log)}. {ALTERNATIVE}")
@@ -227,7 +226,7 @@ def _supervise(kill_after_s: float, command: list[str]) -> int:
         child = subprocess.Popen(command, stdin=subprocess.DEVNULL)
     except OSError as error:
         # A binary for another libc or processor: the parent reads this as the reason.
-        print(f"cannot run {command[0]}: {error}", file=sys.stderr)
+        sys.stderr.write(f"cannot run {command[0]}: {error}\n")
         return 1
     signal.signal(signal.SIGTERM, lambda *_: child.terminate())
 

@@ -223,7 +223,7 @@ async def apply(admin: AIOKafkaAdminClient, wanted: Sequence[Topic], *, timeout_
     try:
         async with asyncio.timeout(timeout_s):
             # Created at the controller first; the brokers hear of it a moment later.
-            while (after := plan(wanted, await read(admin, wanted))).missing:
+            while (after := plan(wanted, await read(admin, wanted))).missing:  # noqa: ASYNC110 - no event tells us
                 await asyncio.sleep(0.05)
     except TimeoutError:
         names = ", ".join(topic.name for topic in before.missing)

@@ -57,7 +57,7 @@ def own_topics(app_id: str, **wanted: Any) -> tuple[topics.Topic, ...]:
     return topics.expected(app_id=app_id, **(names | wanted))
 
 
-class KafkaUnavailable(Exception):
+class KafkaUnavailableError(Exception):
     """No Java, no Maven, or the jars cannot be had; the message is the reason a test is skipped for."""
 
 
@@ -70,7 +70,7 @@ def jars() -> Path:
     """The folder with Kafka's jars, fetched once.
 
     Raises:
-        KafkaUnavailable: They are not cached and cannot be fetched.
+        KafkaUnavailableError: They are not cached and cannot be fetched.
     """
     folder = cache_dir() / f"kafka-{VERSION}"
     # Moved there whole at the end: a fetch that was cut off leaves no half of it.
@@ -78,13 +78,13 @@ def jars() -> Path:
         return folder
     maven = shutil.which("mvn")
     if maven is None:
-        raise KafkaUnavailable("Kafka's jars are not cached, and there is no Maven (mvn) to fetch them")
+        raise KafkaUnavailableError("Kafka's jars are not cached, and there is no Maven (mvn) to fetch them")
     partial = folder.with_name(f"{folder.name}.{os.getpid()}")
     command = [maven, "-q", "-B", "-f", str(_POM), "dependency:copy-dependencies", f"-DoutputDirectory={partial}"]
     fetched = subprocess.run(command, capture_output=True, text=True, check=False)
     if fetched.returncode != 0:
         shutil.rmtree(partial, ignore_errors=True)
-        raise KafkaUnavailable(f"Maven could not fetch Kafka's jars: {(fetched.stdout + fetched.stderr)[-500:]}")
+        raise KafkaUnavailableError(f"Maven could not fetch Kafka's jars: {(fetched.stdout + fetched.stderr)[-500:]}")
     try:
         partial.rename(folder)
     except OSError:
@@ -124,7 +124,7 @@ class Kafka:
         """Format the log directory if it is new, start, and return once the broker answers.
 
         Raises:
-            KafkaUnavailable: There is no Java or there are no jars.
+            KafkaUnavailableError: There is no Java or there are no jars.
         """
         properties = self.folder / "server.properties"
         if not properties.exists():
@@ -165,7 +165,7 @@ class Kafka:
     def _java(self) -> list[str]:
         java = shutil.which("java")
         if java is None:
-            raise KafkaUnavailable("There is no Java (java) to run Kafka with")
+            raise KafkaUnavailableError("There is no Java (java) to run Kafka with")
         # The tests are one client on two cores: small heap, one collector thread, the quick compiler only.
         flags = ["-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         return [java, *flags, "-cp", f"{jars()}/*"]

@@ -13,8 +13,7 @@ import pytest
 
 from compaction_monitor import topics
 from compaction_monitor.embedded import EmbeddedBroker, EmbeddedBrokerError
-from tests.e2e.brokers import Broker, Kafka, KafkaUnavailable, own_topics
-
+from tests.e2e.brokers import Broker, Kafka, KafkaUnavailableError, own_topics
 
 # A test that takes the fixture is marked by it, so that `-m "not broker and not kafka"` is what runs anywhere.
 _MARKED_BY_FIXTURE = {"embedded_broker": "broker", "kafka_broker": "kafka"}
@@ -52,7 +51,7 @@ def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
     broker = Kafka(tmp_path_factory.mktemp("kafka"))
     try:
         broker.start()
-    except KafkaUnavailable as unavailable:
+    except KafkaUnavailableError as unavailable:
         _skip_or_fail(str(unavailable))
     yield broker
     broker.stop()

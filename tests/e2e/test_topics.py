@@ -11,7 +11,6 @@ from aiokafka import AIOKafkaProducer
 from compaction_monitor import topics
 from tests.e2e.brokers import Broker, own_topics
 
-
 MakeTopics = Callable[..., Awaitable[Sequence[topics.Topic]]]
 
 
