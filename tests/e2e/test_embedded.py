@@ -54,6 +54,7 @@ def test_it_answers_on_a_free_port_and_is_gone_after(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.log"))
 
 
+@pytest.mark.smoke
 async def test_records_survive_a_restart(tmp_path: Path, app_id: str) -> None:
     with EmbeddedBroker(tmp_path) as broker:
         wanted = topics.expected(app_id=app_id, partitions=1)

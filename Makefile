@@ -1,0 +1,57 @@
+# Everything a fresh machine needs is set up by the target that needs it; the second call finds it done.
+# Needs Python 3.11 or newer and make. `make test ARGS="-k topics"` passes arguments on.
+
+# The first that is new enough: on older systems python3 is not, and python3.11 stands beside it.
+PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+ARGS ?=
+
+.PHONY: help demo test test-portable lint format clean
+
+help:
+	@echo "make demo           a session that goes wrong, through a broker and a worker, on this machine"
+	@echo "make test           every test; those that need Java are skipped, with the reason, where there is none"
+	@echo "make test-portable  the tests without a broker, and one through the embedded broker"
+	@echo "make lint           ruff and mypy"
+	@echo "make format         let ruff lay out the code"
+	@echo "make clean          remove the virtual environment and all caches in this folder"
+
+demo: $(VENV)/.demo
+	@$(BIN)/compaction-monitor demo $(ARGS)
+
+test: $(VENV)/.dev
+	@$(BIN)/python -m pytest $(ARGS)
+
+test-portable: $(VENV)/.dev
+	@$(BIN)/python -m pytest -m "smoke or not (broker or kafka)" $(ARGS)
+
+lint: $(VENV)/.dev
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+format: $(VENV)/.dev
+	@$(BIN)/ruff check --fix-only --quiet .
+	@$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
+
+# The demo installs what it runs, the tests all extras. pyproject.toml changed: installed anew.
+$(VENV)/.demo: pyproject.toml | $(BIN)/python
+	@echo "Installing into $(VENV); once, about a minute" >&2
+	@$(PIP) --editable '.[adapters,embedded,emitter,monitor]'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml | $(BIN)/python
+	@echo "Installing into $(VENV); once, about a minute" >&2
+	@$(PIP) --editable '.[dev]'
+	@touch $@ $(VENV)/.demo
+
+# A link to an interpreter that is gone counts as missing, hence --clear.
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "No Python 3.11 or newer found; install one, or: make PYTHON=/path/to/python" >&2; exit 1; }
+	@$(PYTHON) -m venv --clear $(VENV) || { echo "Python's venv module is missing (Debian: apt install python3-venv)" >&2; exit 1; }
