@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from compaction_events.facts import (
+    AckStatus,
     CheckpointRegenerated,
     CheckpointWritten,
     Composition,
@@ -79,5 +80,5 @@ def missed(node_id: str, proposition: str, minutes: float, session_id: str = SES
 def acknowledged(remediation_id: str, status: str, minutes: float, session_id: str = SESSION) -> RemediationAcknowledged:
     """A controller's answer to an order."""
     return RemediationAcknowledged(
-        **{"session_id": session_id, "remediation_id": remediation_id, "status": status, "at": at(minutes)}
+        session_id=session_id, remediation_id=remediation_id, status=AckStatus(status), at=at(minutes)
     )

@@ -18,12 +18,13 @@ from pydantic import ValidationError
 
 from compaction_events.errors import ContractError, Fault, Reason, shown
 from compaction_events.facts import EVENT_TYPES, MAX_ID_CHARS, OUTCOME_TYPES, Fact
-from compaction_events.findings import FINDING_TYPES
-from compaction_events.ids import event_id
+from compaction_events.findings import FINDING_TYPES, Alert, RemediationRequested, RemediationWithdrawn
+from compaction_events.ids import event_id, publication_id
 
 MAX_RECORD_BYTES = 256 * 1024
 TYPE_PREFIX = "io.compaction_monitor."
 VERSION = "v1"
+MAX_TRACEPARENT_BYTES = 256
 SPEC_VERSION = b"1.0"
 JSON = b"application/json"
 STRUCTURED = b"application/cloudevents"
@@ -60,7 +61,9 @@ def ce_type(event: Fact) -> str:
 
 
 def ce_id(event: Fact) -> str:
-    """The derived `ce_id` of an input event."""
+    """The derived `ce_id`: of a finding, that of this publication of it; of a fact, that of the fact."""
+    if isinstance(event, Alert | RemediationRequested | RemediationWithdrawn):
+        return publication_id(event.id, event.type, event.attempt)
     return event_id(event.session_id, event.type, event.occurred_at, event.identity)
 
 
@@ -128,12 +131,14 @@ def decode(value: bytes | None, headers: Headers = (), key: bytes | None = None,
         elif name == "content-type":
             content_type = content
         elif name == "traceparent":
-            traceparent = content
-    if kind is not None:
+            # Copied into what follows from the event: a wild one must not travel on.
+            traceparent = content if content and len(content) <= MAX_TRACEPARENT_BYTES else None
+    if content_type is not None and content_type[: len(STRUCTURED)].lower() == STRUCTURED:
+        # First: a structured record may carry the headers of binary mode too.
+        event, given_id = _structured(_object(value), given_id)
+    elif kind is not None:
         model = _BY_CE_TYPE.get(kind) or _model(_text("ce_type", kind))
         event = _validated(model, value)
-    elif content_type is not None and content_type.startswith(STRUCTURED):
-        event, given_id = _structured(_object(value), given_id)
     else:
         event, given_id = _plain(value, given_id)
     if check_key and key != event.session_id.encode():
@@ -184,6 +189,13 @@ def _object(value: bytes) -> dict[str, Any]:
     return found
 
 
+def _json(found: dict[str, Any]) -> bytes:
+    try:
+        return orjson.dumps(found)
+    except orjson.JSONEncodeError as error:  # what orjson reads can be nested deeper than what it writes
+        raise ContractError(Reason.not_json, [Fault("value", str(error)[:120], "less nesting")]) from None
+
+
 def _structured(envelope: dict[str, Any], given_id: bytes | None) -> tuple[Fact, bytes | None]:
     model = _model(envelope.get("type"))
     data = envelope.get("data")
@@ -194,7 +206,7 @@ def _structured(envelope: dict[str, Any], given_id: bytes | None) -> tuple[Fact,
         if not isinstance(found, str) or not found:
             raise ContractError(Reason.invalid_field, [Fault("id", shown(found), "non-empty text")])
         given_id = found.encode()
-    return _validated(model, orjson.dumps(data)), given_id
+    return _validated(model, _json(data)), given_id
 
 
 def _plain(value: bytes, given_id: bytes | None) -> tuple[Fact, bytes | None]:
@@ -203,7 +215,7 @@ def _plain(value: bytes, given_id: bytes | None) -> tuple[Fact, bytes | None]:
         return _structured(found, given_id)
     model = _model(found.get("type"))
     if found["type"] != model.model_fields["type"].default:  # the long name, in a plain record
-        value = orjson.dumps(found | {"type": model.model_fields["type"].default})
+        value = _json(found | {"type": model.model_fields["type"].default})
     return _validated(model, value), given_id
 
 
@@ -213,13 +225,15 @@ def _validated(model: type[Fact], value: bytes) -> Fact:
     try:
         event: Fact = model.__pydantic_validator__.validate_json(value)
     except ValidationError as error:
-        raise _contract_error(error) from None
+        raise contract_error(error) from None
     return event
 
 
-def _contract_error(error: ValidationError) -> ContractError:
+def contract_error(error: ValidationError) -> ContractError:
+    """What pydantic found, in this contract's words."""
     faults = error.errors(include_url=False, include_context=False)
-    reason = Reason.not_json if any(fault["type"] == "json_invalid" for fault in faults) else Reason.invalid_field
+    no_object = any(fault["type"] == "json_invalid" or (not fault["loc"] and fault["type"] == "model_type") for fault in faults)
+    reason = Reason.not_json if no_object else Reason.invalid_field
     return ContractError(
         reason,
         [

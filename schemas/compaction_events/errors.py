@@ -14,9 +14,11 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
+_SHOWN_FAULTS = 10
+
 
 class Reason(StrEnum):
-    """Why a record was dead-lettered: the closed set of `x-reason`."""
+    """Why a record was dead-lettered: the closed set of `x-reason`. `internal_error` is the monitor's own fault."""
 
     empty_value = "empty_value"
     record_too_large = "record_too_large"
@@ -29,6 +31,7 @@ class Reason(StrEnum):
     wrong_topic = "wrong_topic"
     wrong_partition = "wrong_partition"
     undecodable_record = "undecodable_record"
+    internal_error = "internal_error"
 
 
 class Fault(NamedTuple):
@@ -47,12 +50,16 @@ class CompactionEventsError(Exception):
 
 
 class ContractError(CompactionEventsError):
-    """A record that breaks the contract. Carries its `reason` and every fault found, not only the first."""
+    """A record that breaks the contract. Carries its `reason` and every fault found, not only the first.
+
+    The message names the first ten: it travels in a header, and must not be as long as a bad record can make it.
+    """
 
     def __init__(self, reason: Reason, faults: Sequence[Fault]) -> None:
         self.reason = reason
         self.faults = tuple(faults)
-        super().__init__(f"{reason}: " + "; ".join(map(str, self.faults)))
+        more = f"; and {len(self.faults) - _SHOWN_FAULTS} more" if len(self.faults) > _SHOWN_FAULTS else ""
+        super().__init__(f"{reason}: " + "; ".join(map(str, self.faults[:_SHOWN_FAULTS])) + more)
 
 
 class EmitError(CompactionEventsError):

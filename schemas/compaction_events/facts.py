@@ -25,7 +25,8 @@ Cosine = Annotated[float, Field(strict=True, ge=-1, le=1)]
 Amount = Annotated[float, Field(strict=True, ge=0, le=MAX_COUNT)]
 At = Annotated[AwareDatetime, Field(strict=True, ge=datetime(2000, 1, 1, tzinfo=UTC), lt=datetime(2200, 1, 1, tzinfo=UTC))]
 Flag = Annotated[bool, Field(strict=True)]
-Propositions = Annotated[tuple[Id, ...], Field(max_length=MAX_PROPOSITIONS)]
+# here and below: one fault for a bad list; a record of a hundred thousand bad items is no work and no novel.
+Propositions = Annotated[tuple[Id, ...], Field(fail_fast=True, max_length=MAX_PROPOSITIONS)]
 
 
 class OpenEnum(StrEnum):
@@ -232,7 +233,7 @@ class RoundCompleted(Fact):
     token_budget: Count | None = None
     source_spans_seen: Count | None = None
     spans_method: SpansMethod | None = None
-    summaries: Annotated[tuple[SummaryItem, ...], Field(max_length=MAX_SUMMARIES)] | None = None
+    summaries: Annotated[tuple[SummaryItem, ...], Field(fail_fast=True, max_length=MAX_SUMMARIES)] | None = None
     summaries_total: Count | None = None
     claimed_records: Count | None = None
     read_records: Count | None = None
@@ -276,7 +277,7 @@ class _Checkpoint(Fact):
     node_id: Id
     level: Count
     parent_id: Id | None = None
-    children: Annotated[tuple[ChildVersion, ...], Field(max_length=4_096)] = ()
+    children: Annotated[tuple[ChildVersion, ...], Field(fail_fast=True, max_length=4_096)] = ()
     retained: Propositions
     sources: Sources = Sources.children
     budget_tokens: Count | None = None

@@ -8,7 +8,7 @@ An order's `id` and an alert's `id` name the episode; every publication of it ha
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -238,6 +238,7 @@ class Alert(Fact):
     superseded_by: Id | None = None
     resolved_because: Literal["recovered", "superseded", "ended", "expired"] | None = None
     url: str
+    time_field: ClassVar[str] = "lastReceived"
 
 
 class AlertRaised(Alert):
@@ -280,6 +281,7 @@ class RemediationRequested(Fact):
     supersedes: tuple[Id, ...] = ()
     mode: Literal["advisory", "enforce"] = "advisory"
     attempt: Annotated[int, Field(ge=1)] = 1
+    time_field: ClassVar[str] = "requested_at"
 
     @model_validator(mode="after")
     def _plan_is_of_the_action(self) -> Self:
@@ -296,9 +298,11 @@ class RemediationWithdrawn(Fact):
     action: Action
     agent: Id
     subject: str
+    attempt: Annotated[int, Field(ge=1)] = 1
     because: Literal["resolved", "superseded", "ended", "expired", "contradicted"]
     withdrawn_at: At
     superseded_by: Id | None = None
+    time_field: ClassVar[str] = "withdrawn_at"
 
 
 FINDING_TYPES: tuple[type[Fact], ...] = (AlertRaised, AlertResolved, RemediationRequested, RemediationWithdrawn)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from datetime import UTC, datetime
-
 import uuid
+from datetime import UTC, datetime
 
 NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "io.compaction_monitor")
 
@@ -37,4 +36,5 @@ def publication_id(finding: str, event_type: str, attempt: int) -> str:
 
 def text_hash(text: str) -> str:
     """64 bits of SHA-256 as 16 hex digits: how a proposition or a span is named without its text."""
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    # Half an emoji, as a cut text leaves it, has no UTF-8; it must not stop whoever names it.
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:16]
