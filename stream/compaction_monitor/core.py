@@ -1,0 +1,209 @@
+"""The pure middle, one partition number at a time: records in, effects out. What the Faust shell runs.
+
+No Kafka, no clock, no logging: time is the records' append time, and `now` of a tick.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from compaction_events.codec import Decoded, decode, encode
+from compaction_events.errors import ContractError, Reason
+from compaction_events.facts import Fact, RemediationAcknowledged
+from compaction_events.findings import FINDING_TYPES, Finding
+from compaction_events.ids import publication_id
+from compaction_monitor import fold as folding
+from compaction_monitor.dead_letters import dead_letter, fault
+from compaction_monitor.effects import SESSIONS, Effects, Outgoing, Reader, Record
+from compaction_monitor.partitioner import partition_of
+from compaction_monitor.rules import Rules
+from compaction_monitor.state import NEVER_MS, Session, peek
+
+SOURCE = "compaction-monitor"
+CACHED_SESSIONS = 2_000
+SWEEP_ROWS_FIRST = 2_000  # per tick until every row has been seen once after assignment, then:
+SWEEP_ROWS = 200
+
+
+def row_key(*parts: str) -> bytes:
+    """A table key: every part with its length before it, so that no two different keys meet.
+
+    >>> row_key("a", "b") != row_key("ab")
+    True
+    """
+    return b"".join(len(raw).to_bytes(2, "big") + raw for raw in (part.encode() for part in parts))
+
+
+def publication(finding: Finding, traceparent: bytes | None = None) -> Outgoing:
+    """A finding as a record: keyed by its session, its `ce_id` derived from id, type and attempt."""
+    found = encode(
+        finding,
+        source=SOURCE,
+        id=publication_id(finding.id, finding.type, finding.attempt),
+        traceparent=traceparent,
+    )
+    return Outgoing(found.key, found.value, found.headers)
+
+
+@dataclass(slots=True)
+class MonitorCore:
+    """Makes the partitions' folds. `partitions`: of every topic; `outcomes_topic`: where only answers belong."""
+
+    rules: Rules
+    partitions: int
+    outcomes_topic: str
+
+    def open(self, partition: int, rows: Reader) -> MonitorPartition:
+        """The fold of one partition number over its committed rows."""
+        return MonitorPartition(self, partition, rows)
+
+
+@dataclass(slots=True)
+class MonitorPartition:
+    """The fold of one owned partition number.
+
+    Between `apply` or `tick` and `committed` it changes nothing of its own, so the same batch can be computed again.
+    `_known` keeps recently used sessions decoded; `_due` the sessions whose orders a tick will have to see to.
+    """
+
+    core: MonitorCore
+    number: int
+    rows: Reader
+    _known: dict[bytes, Session] = field(default_factory=dict)
+    _due: dict[bytes, int] = field(default_factory=dict)
+    _swept: bytes = b""
+    _seen_all: bool = False
+    _pending: tuple[Effects, dict[bytes, Session | None]] | None = None
+
+    def apply(self, records: Sequence[Record]) -> Effects:
+        """Fold records in log order; bad ones become dead letters, everything after them is processed."""
+        batch = _Batch(self)
+        for record in records:
+            try:
+                batch.fold(record)
+            except ContractError as error:
+                batch.refuse(record, error)
+            except Exception as error:  # noqa: BLE001 - a fault of ours in one record must not stop the log
+                kind = f"{type(error).__name__} at offset {record.offset}"
+                batch.refuse(record, fault(Reason.internal_error, "value", kind, "a record this version can fold"))
+        return self._remember(batch)
+
+    def undecodable(self, records: Sequence[Record], detail: str) -> Effects:
+        """Dead-letter records that the client library could not read."""
+        batch = _Batch(self)
+        for record in records:
+            batch.refuse(record, fault(Reason.undecodable_record, "record", detail, "a readable Kafka record"))
+        return self._remember(batch)
+
+    def tick(self, now_ms: int) -> Effects:
+        """Order deadlines, and a share of the sweep: each tick looks at the next rows for silent sessions."""
+        batch = _Batch(self)
+        for key in [key for key, due_ms in self._due.items() if due_ms <= now_ms]:
+            session = batch.session(key)
+            if session is not None:
+                batch.put(key, folding.tick(_session_id(key), session, now_ms, self.core.rules))
+        self._sweep(batch, now_ms)
+        return self._remember(batch)
+
+    def committed(self, effects: Effects) -> None:
+        """Keep what the batch computed, now that it is durable."""
+        if self._pending is None or self._pending[0] is not effects:
+            return
+        for key, session in self._pending[1].items():
+            self._known.pop(key, None)
+            self._due.pop(key, None)
+            if session is None:
+                continue
+            self._known[key] = session
+            if session.due_ms != NEVER_MS:
+                self._due[key] = session.due_ms
+        for key in list(self._known)[: max(0, len(self._known) - CACHED_SESSIONS)]:
+            del self._known[key]
+        self._pending = None
+
+    def _remember(self, batch: _Batch) -> Effects:
+        writes = batch.effects.writes[SESSIONS]
+        for key, session in batch.sessions.items():
+            writes[key] = None if session is None else session.to_bytes()
+        self._pending = (batch.effects, batch.sessions)
+        return batch.effects
+
+    def _sweep(self, batch: _Batch, now_ms: int) -> None:
+        rules = self.core.rules
+        limit = SWEEP_ROWS if self._seen_all else SWEEP_ROWS_FIRST
+        rows = self.rows.scan(SESSIONS, self._swept, limit)
+        for key, row in rows:
+            due_ms, silent_since_ms = peek(row)
+            if due_ms != NEVER_MS:
+                self._due.setdefault(key, due_ms)
+            if now_ms - silent_since_ms > rules.expiry_s * 1_000 and key not in batch.sessions:
+                batch.expire(key)
+        self._seen_all = self._seen_all or len(rows) < limit
+        self._swept = rows[-1][0] if len(rows) == limit else b""
+
+
+class _Batch:
+    """The working place of one batch: sessions as they become, and what goes out."""
+
+    def __init__(self, partition: MonitorPartition) -> None:
+        self.partition = partition
+        self.rules = partition.core.rules
+        self.effects = Effects()
+        self.sessions: dict[bytes, Session | None] = {}
+
+    def fold(self, record: Record) -> None:
+        """Decode one record, fold it into its session, keep what it leads to."""
+        decoded = decode(record.value, record.headers, record.key)
+        event = decoded.event
+        self._check_topic(record, event)
+        key = row_key(event.session_id)
+        session = self.session(key)
+        if session is None:
+            self._check_partition(record, event)
+        folded = folding.fold(session, event, decoded.ce_id, self.rules, record.timestamp)
+        self.put(key, folded, decoded)
+
+    def session(self, key: bytes) -> Session | None:
+        """The session as this batch has made it so far."""
+        if key in self.sessions:
+            return self.sessions[key]
+        known = self.partition._known.get(key)
+        if known is not None:
+            return known
+        row = self.partition.rows.get(SESSIONS, key)
+        return None if row is None else Session.from_bytes(row)
+
+    def put(self, key: bytes, folded: folding.Folded, decoded: Decoded | None = None) -> None:
+        """Keep a session's new state, and publish its findings with the trace of the record behind them."""
+        self.sessions[key] = folded.session
+        traceparent = decoded.traceparent if decoded else None
+        self.effects.findings += [publication(finding, traceparent) for finding in folded.findings]
+        self.effects.counts.update(folded.counts)
+
+    def expire(self, key: bytes) -> None:
+        """Close a session that has been silent for too long, and forget it."""
+        session = self.session(key)
+        if session is not None:
+            self.put(key, folding.expire(_session_id(key), session, self.rules))
+
+    def refuse(self, record: Record, error: ContractError) -> None:
+        """Send a record to the dead letters."""
+        self.effects.dead_letters.append(dead_letter(record, error))
+        self.effects.counts[("dead_letters", record.topic, error.reason.value)] += 1
+
+    def _check_topic(self, record: Record, event: Fact) -> None:
+        answers = isinstance(event, RemediationAcknowledged)
+        if isinstance(event, FINDING_TYPES) or answers != (record.topic == self.partition.core.outcomes_topic):
+            raise fault(Reason.wrong_topic, "type", f"{event.type} on {record.topic}", "the topic of its kind")
+
+    def _check_partition(self, record: Record, event: Fact) -> None:
+        """Only where a session is new: one that is known here has been in the right place."""
+        right = partition_of(event.session_id.encode(), self.partition.core.partitions)
+        if record.partition != right:
+            allowed = f"{right}, by murmur2 of the key (librdkafka: murmur2_random)"
+            raise fault(Reason.wrong_partition, "partition", str(record.partition), allowed)
+
+
+def _session_id(key: bytes) -> str:
+    return key[2:].decode()

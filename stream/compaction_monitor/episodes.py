@@ -1,0 +1,129 @@
+"""From conditions to alerts: one open alert per session and check, the grounding family, hysteresis.
+
+A condition that holds opens its alert once. It is published again, under the same id, only when it gets worse or
+finds a new subject. It closes when its check says so, when a worse one of its family takes its place, or when the
+session ends or expires. A rehydration closes, and never opens.
+"""
+
+from __future__ import annotations
+
+from compaction_events.facts import Basis, RoundCompleted
+from compaction_events.findings import Severity
+from compaction_monitor import orders
+from compaction_monitor.checks import CHECKS, GROUNDING, INFERRED_MAY_BE_CRITICAL, Verdict
+from compaction_monitor.evidence import round_evidence
+from compaction_monitor.remedies import remedy
+from compaction_monitor.rules import AgentRules
+from compaction_monitor.state import OpenAlert
+from compaction_monitor.step import Because, Step
+
+
+def judge(step: Step, event: RoundCompleted) -> None:
+    """Run every round check on the round that was just added to the session, and publish what follows."""
+    open_before = {alert.check for alert in step.session.alerts}
+    verdicts = _verdicts(step, event)
+    for alert in step.session.alerts:
+        if alert.check in CHECKS:
+            _close(step, event, alert, verdicts.get(alert.check))
+    if event.cause != "compaction":
+        return
+    for check, verdict in verdicts.items():
+        if verdict.holds and not _outranked(check, open_before | {alert.check for alert in step.session.alerts}):
+            _open(step, event, check, verdict)
+
+
+def end(step: Step, because: Because) -> None:
+    """Close everything: the session ended or expired."""
+    for alert in step.session.alerts:
+        step.resolve_alert(alert, because, {})
+        orders.alert_closed(step, alert, because)
+    orders.end_all(step, because)
+
+
+def _verdicts(step: Step, event: RoundCompleted) -> dict[str, Verdict]:
+    rules = step.rules
+    found = {}
+    for check, rule in CHECKS.items():
+        if check in rules.off:
+            continue
+        verdict = rule(step.session, event, rules.thresholds)
+        if verdict.skipped:
+            step.count("checks_skipped", check, verdict.skipped)
+        found[check] = verdict
+    return found
+
+
+def _close(step: Step, event: RoundCompleted, alert: OpenAlert, verdict: Verdict | None) -> None:
+    """Resolve an alert whose check says it is over, or that was switched off."""
+    if verdict is not None and not verdict.over:
+        return
+    because: Because = "recovered" if verdict is not None else "ended"
+    step.resolve_alert(alert, because, round_evidence(alert.check, step.session, event, step.rules.thresholds))
+    if alert.check == "salience_inversion":
+        step.session.relapse_from = step.session.compactions
+    orders.alert_closed(step, alert, because)
+
+
+def _outranked(check: str, open_checks: set[str]) -> bool:
+    """A worse one of the family is open, or was until this round."""
+    if check not in GROUNDING:
+        return False
+    return any(worse in open_checks for worse in GROUNDING[: GROUNDING.index(check)])
+
+
+def _open(step: Step, event: RoundCompleted, check: str, verdict: Verdict) -> None:
+    severity = effective_severity(check, verdict, event.basis, step.rules)
+    known = step.session.alert(check)
+    if known is not None and not _worth_repeating(step, known, severity, verdict):
+        _keep_subjects(step, known, verdict)
+        return
+    if known is not None and severity.rank > Severity(known.severity).rank:
+        severity = Severity(known.severity)  # an open alert never becomes milder
+    fresh = tuple(s for s in verdict.subjects if known is None or s not in known.subjects)
+    evidence = round_evidence(check, step.session, event, step.rules.thresholds)
+    limits = step.rules.thresholds
+    plan = None if step.rules.observe else remedy(check, step.session, event, limits, severity, fresh)
+    order_id = orders.order_id(step, plan, fresh[0] if fresh else "") if plan else None
+    alert = step.raise_alert(check, severity, event.basis, evidence, verdict.subjects, remediation_id=order_id)
+    if alert is None:
+        return
+    _supersede_milder(step, event, alert)
+    if plan is not None:
+        valid_through = event.round + step.rules.loop.valid_rounds
+        orders.request(step, orders.Concern(check, alert.id), plan, evidence, fresh[0] if fresh else "", valid_through)
+
+
+def effective_severity(check: str, verdict: Verdict, basis: Basis, rules: AgentRules) -> Severity:
+    """The operator's setting, else the check's own; what was inferred is no worse than a warning."""
+    if check in rules.severity:
+        return rules.severity[check]
+    assert verdict.severity is not None
+    inferred = basis is not Basis.measured and check not in INFERRED_MAY_BE_CRITICAL
+    return Severity.warning if inferred and verdict.severity is Severity.critical else verdict.severity
+
+
+def _worth_repeating(step: Step, known: OpenAlert, severity: Severity, verdict: Verdict) -> bool:
+    if severity.rank < Severity(known.severity).rank:
+        return True
+    if known.check == "summary_failed" and step.session.failed == 2:
+        return True  # the second in a row: recompacting did not help, so the order changes
+    return any(subject not in known.subjects for subject in verdict.subjects)
+
+
+def _keep_subjects(step: Step, known: OpenAlert, verdict: Verdict) -> None:
+    """Forget subjects that no longer hold, so that one that comes back is new again."""
+    left = tuple(subject for subject in known.subjects if subject in verdict.subjects)
+    if left != known.subjects:
+        kept = known._replace(subjects=left)
+        step.session.alerts = tuple(kept if alert.id == known.id else alert for alert in step.session.alerts)
+
+
+def _supersede_milder(step: Step, event: RoundCompleted, worse: OpenAlert) -> None:
+    if worse.check not in GROUNDING:
+        return
+    milder = GROUNDING[GROUNDING.index(worse.check) + 1 :]
+    for alert in step.session.alerts:
+        if alert.check in milder:
+            evidence = round_evidence(alert.check, step.session, event, step.rules.thresholds)
+            step.resolve_alert(alert, "superseded", evidence, superseded_by=worse.id)
+            orders.alert_closed(step, alert, "superseded")

@@ -1,0 +1,254 @@
+"""The fold: one session's state and one fact in, the next state and the findings out. Pure and incremental.
+
+How time runs here: a round earlier than the session's clock is late, one with the clock's own time and no higher
+number is a duplicate; both are counted and change nothing. A round not above the last but later opens a new life of
+the session, as does a start with a later `started_at`: numbering and window begin anew, while the floor's base, open
+alerts and the clock stay. A fact more than a day after the last one closes the session and opens it anew.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from compaction_events.facts import Fact, RemediationAcknowledged, RoundCompleted, SessionEnded, SessionStarted
+from compaction_events.findings import Finding
+from compaction_monitor import episodes, orders
+from compaction_monitor.rules import WINDOW_ROUNDS, Rules
+from compaction_monitor.state import Round, Session, microseconds
+from compaction_monitor.step import Step
+
+
+class Folded(NamedTuple):
+    """What a fact led to. `session` is None when nothing is known of it (any more)."""
+
+    session: Session | None
+    findings: Sequence[Finding]
+    counts: Counter[tuple[str, ...]]
+
+
+def fold(session: Session | None, fact: Fact, ce_id: str, rules: Rules, appended_ms: int | None = None) -> Folded:
+    """Fold one fact into its session.
+
+    Args:
+        session: The state so far; it is not changed.
+        fact: An event or an outcome of this session.
+        ce_id: The fact's id; ids of findings derive from it.
+        rules: The operator's settings.
+        appended_ms: When the broker appended the record, epoch ms; None where there is no broker (files).
+    """
+    at_us = _event_time(fact, session, rules, appended_ms)
+    base_ms = at_us // 1_000 if appended_ms is None else appended_ms
+    expired: Folded | None = None
+    if session is not None and _has_expired(session, fact, at_us, rules):
+        expired = expire(fact.session_id, session, rules)
+        session = None
+    if session is None:
+        if isinstance(fact, RemediationAcknowledged):
+            counts: Counter[tuple[str, ...]] = Counter({("answers", "none", "unknown_session"): 1})
+            return Folded(None, expired.findings if expired else (), counts)
+        session = Session(agent=getattr(fact, "agent", None) or "unknown")
+    step = Step(fact.session_id, session.copy(), rules, at_us, ce_id, base_ms)
+    step.session.appended_ms = base_ms
+    _apply(step, fact)
+    if expired is not None:
+        step.findings[:0] = expired.findings
+        step.counts.update(expired.counts)
+    return Folded(step.session, step.findings, step.counts)
+
+
+def expire(session_id: str, session: Session, rules: Rules) -> Folded:
+    """Close a session that has been silent for too long; at its own time, so that it does not matter when."""
+    at_us = session.last_us + round(rules.expiry_s * 1_000_000)
+    step = Step(session_id, session.copy(), rules, at_us, f"expired:{at_us}", session.appended_ms)
+    episodes.end(step, "expired")
+    step.count("sessions", "expired")
+    return Folded(None, step.findings, step.counts)
+
+
+def tick(session_id: str, session: Session, now_ms: int, rules: Rules) -> Folded:
+    """Do what is due by the wall clock: order deadlines, never an alert of a check.
+
+    Args:
+        now_ms: The wall clock, epoch ms.
+    """
+    current = session
+    findings: list[Finding] = []
+    counts: Counter[tuple[str, ...]] = Counter()
+    for order_id in [order.id for order in session.orders if order.due_ms <= now_ms]:
+        order = next((known for known in current.orders if known.id == order_id), None)
+        if order is None or order.due_ms > now_ms:
+            continue  # another one's tick has ended or moved it
+        at_us = order.requested_at_us + (now_ms - order.base_ms) * 1_000
+        step = Step(session_id, current.copy(), rules, at_us, order.id, now_ms)
+        orders.tick(step, order, now_ms)
+        orders.release(step)
+        current = step.session
+        findings += step.findings
+        counts.update(step.counts)
+    return Folded(current, findings, counts)
+
+
+def _event_time(fact: Fact, session: Session | None, rules: Rules, appended_ms: int | None) -> int:
+    """The fact's time; far ahead of the broker's clock it is taken back; without one, the session's clock."""
+    at = fact.occurred_at
+    if at is None:
+        return session.clock_us if session is not None else (appended_ms or 0) * 1_000
+    at_us = microseconds(at)
+    if appended_ms is not None:
+        at_us = min(at_us, appended_ms * 1_000 + round(rules.clock_ahead_s * 1_000_000))
+    return at_us
+
+
+def _has_expired(session: Session, fact: Fact, at_us: int, rules: Rules) -> bool:
+    if not session.last_us or fact.occurred_at is None:
+        return False
+    return at_us - session.last_us > rules.expiry_s * 1_000_000
+
+
+def _apply(step: Step, fact: Fact) -> None:
+    match fact:
+        case RoundCompleted():
+            _round(step, fact)
+        case SessionStarted():
+            _started(step, fact)
+        case SessionEnded():
+            _ended(step)
+        case RemediationAcknowledged():
+            orders.answer(step, fact)
+            orders.release(step)
+        case _:
+            step.count("facts", fact.type, "kept")
+
+
+def _started(step: Step, fact: SessionStarted) -> None:
+    """A start tells what the session is; a later one begins a new life, a repeat only fills what was not known."""
+    session = step.session
+    started_us = microseconds(fact.started_at)  # not taken back, so that a repeat of it is still known as one
+    joined_late = session.started_at_us is None and bool(session.window)
+    fresh = session.started_at_us is None or started_us > session.started_at_us
+    if fresh and not (joined_late and step.at_us <= session.window[-1].at_us):
+        _new_life(session)
+        session.complete = True
+        session.ended = False
+    if fresh:
+        session.started_at_us = started_us
+        session.agent = fact.agent
+    scorer = fact.scorer
+    told = {
+        "agent_version": fact.agent_version,
+        "topology": fact.topology,
+        "max_depth": fact.max_depth,
+        "token_budget": fact.token_budget,
+        "scorer": scorer.name if scorer else None,
+        "depth_penalty": scorer.depth_penalty if scorer else None,
+        "recency_decay": scorer.recency_decay if scorer else None,
+        "eviction": fact.eviction,
+        "controller": fact.controller,
+    }
+    for name, value in told.items():
+        if value is not None and value != "other" and (fresh or getattr(session, name) is None):
+            setattr(session, name, str(value) if isinstance(value, str) else value)
+    if session.source_spans is None:  # the floor's base is set once, whatever later lives begin with
+        session.source_spans = fact.source_spans
+    step.count("facts", fact.type, "new" if fresh else "repeat")
+
+
+def _ended(step: Step) -> None:
+    session = step.session
+    if step.at_us < session.clock_us or (session.ended_at_us is not None and step.at_us <= session.ended_at_us):
+        step.count("facts", "session.ended", "late")
+        return
+    session.clock_us = session.ended_at_us = step.at_us
+    session.ended = True
+    episodes.end(step, "ended")
+    step.count("facts", "session.ended", "new")
+
+
+def _round(step: Step, fact: RoundCompleted) -> None:
+    session = step.session
+    last = session.window[-1] if session.window else None
+    if step.at_us < session.clock_us or (last is None and step.at_us == session.clock_us):
+        step.count("facts", fact.type, "late")
+        return
+    if last is not None and step.at_us == last.at_us and fact.round <= last.number:
+        step.count("facts", fact.type, "duplicate")
+        return
+    if last is not None and fact.round <= last.number:
+        _new_life(session)
+        last = None
+    session.gap = last is not None and fact.round != last.number + 1
+    if session.gap:
+        step.count("facts", fact.type, "gap")
+    step.count("facts", fact.type, "new")
+    _add_round(session, fact, step.at_us)
+    _advance(session, fact, step)
+    episodes.judge(step, fact)
+    if fact.cause == "compaction":
+        orders.after_round(step, fact.round)
+    orders.release(step)
+
+
+def _new_life(session: Session) -> None:
+    """Numbering and window begin anew, with all that is derived from them."""
+    session.window = ()
+    session.gap = session.below_half = False
+    session.pinned = session.deepest = session.failed = 0
+
+
+def _add_round(session: Session, fact: RoundCompleted, at_us: int) -> None:
+    after = fact.after
+    if session.started_at_us is None:
+        session.agent = fact.agent
+    if fact.topology is not None and fact.topology != "other":
+        session.topology = fact.topology.value
+    session.max_depth = fact.max_depth if fact.max_depth is not None else session.max_depth
+    session.token_budget = fact.token_budget if fact.token_budget is not None else session.token_budget
+    budget = session.token_budget
+    entry = Round(
+        number=fact.round,
+        at_us=at_us,
+        compaction=fact.cause == "compaction",
+        manual=fact.trigger == "manual",
+        measured=fact.basis == "measured",
+        raw_tokens=after.raw_tokens,
+        summary_tokens=after.summary_tokens,
+        spans=after.distinct_source_spans,
+        cosine=after.query_cosine_retained,
+        depth=after.summary_depth_max,
+        full_ratio=(after.raw_tokens + after.summary_tokens) / budget if budget else None,
+    )
+    session.window = (*session.window[-(WINDOW_ROUNDS - 1) :], entry)
+    session.clock_us = at_us
+    session.ended = False
+
+
+def _advance(session: Session, fact: RoundCompleted, step: Step) -> None:
+    """What is counted from round to round: the half-way latch, the pin count, failures in a row."""
+    limits = step.rules.thresholds
+    now = session.window[-1]
+    if now.raw_ratio < limits.risk_below_ratio:
+        session.below_half = True
+    elif now.raw_ratio >= limits.risk_over_ratio:
+        session.below_half = False
+    if now.depth is not None:
+        _count_pinned(session, now)
+    if not now.compaction:
+        return
+    session.compactions += 1
+    if fact.summary_kind in ("error", "empty", "fallback"):
+        session.failed += 1
+    elif fact.summary_kind == "ok":
+        session.failed = 0
+
+
+def _count_pinned(session: Session, now: Round) -> None:
+    assert now.depth is not None
+    if session.max_depth is None and now.depth > session.deepest:
+        session.pinned = 0
+    session.deepest = max(session.deepest, now.depth)
+    if now.depth < (session.deepest if session.max_depth is None else session.max_depth):
+        session.pinned = 0
+    elif now.compaction:
+        session.pinned += 1

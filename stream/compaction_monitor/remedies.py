@@ -1,0 +1,71 @@
+"""Which order a finding leads to. Never the scorer's retuning, never switching compaction off."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from compaction_events.facts import RoundCompleted
+from compaction_events.findings import CapDepth, EscalateToRaw, Plan, RaiseBudget, Recompact, Severity
+from compaction_monitor.checks import span_floor
+from compaction_monitor.plans import plan_halt, plan_rehydrate
+from compaction_monitor.rules import Thresholds
+from compaction_monitor.state import Session
+
+
+def remedy(
+    check: str, session: Session, event: RoundCompleted, limits: Thresholds, severity: Severity, subjects: Sequence[str]
+) -> Plan | None:
+    """The plan of the order that answers a round check now, or None where the check asks for nothing."""
+    match check:
+        case "salience_inversion":
+            return _inversion(session, event, limits)
+        case "provenance_floor":
+            return _floor(session, event, limits)
+        case "depth_pinned":
+            return CapDepth(max_depth=limits.cap_depth) if severity is not Severity.info else None
+        case "orphaned_summary":
+            return EscalateToRaw(what="summaries", ids=tuple(subjects), round=event.round)
+        case "coverage_gap":
+            unread = (event.claimed_records or 0) - (event.read_records or 0)
+            return EscalateToRaw(what="records", count=unread, round=event.round)
+        case "summary_failed":
+            return _failed(session, event)
+        case "compaction_thrash":
+            return _thrash(session, limits)
+        case _:
+            return None
+
+
+def _inversion(session: Session, event: RoundCompleted, limits: Thresholds) -> Plan:
+    """Rehydrate; but an inversion that soon came back would only come back again: then the loop must change."""
+    if session.relapse_from is not None and session.compactions - session.relapse_from <= limits.relapse_rounds:
+        return CapDepth(max_depth=limits.cap_depth, reachability=True)
+    return plan_halt(event.after, event.summaries, limits.raw_ratio_recovered, session.token_budget)
+
+
+def _floor(session: Session, event: RoundCompleted, limits: Thresholds) -> Plan:
+    """Reload while the inventory has leaves to reload; a chain keeps none, its sources are only in the raw log."""
+    reachable = event.after.distinct_source_spans or 0
+    if session.topology == "chain":
+        before = event.before.distinct_source_spans if event.before else None
+        return EscalateToRaw(what="spans", count=max(0, (before or 0) - reachable), round=event.round)
+    target = span_floor(session, limits) or 1
+    plan = plan_rehydrate(event.after, event.summaries, target, session.token_budget)
+    if event.summaries is not None and not plan.steps:
+        return EscalateToRaw(what="spans", count=max(0, target - reachable), round=event.round)
+    return plan
+
+
+def _failed(session: Session, event: RoundCompleted) -> Plan:
+    if session.failed > 1:
+        return EscalateToRaw(what="records", count=event.claimed_records, round=event.round)
+    return Recompact(round=event.round)
+
+
+def _thrash(session: Session, limits: Thresholds) -> RaiseBudget:
+    """The budget under which what the last pass left would have been acceptable, where it left too much."""
+    now = session.window[-1]
+    wanted = math.ceil((now.raw_tokens + now.summary_tokens) / limits.thrash_full_ratio)
+    more = session.token_budget is not None and wanted > session.token_budget
+    return RaiseBudget(token_budget=session.token_budget, suggested_token_budget=wanted if more else None)
