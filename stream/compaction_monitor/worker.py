@@ -26,11 +26,11 @@ from typing import Any
 
 import faust
 import faust.streams
-from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import KafkaConnectionError, KafkaError
 from faust.types import TP
 from yarl import URL
 
+from compaction_monitor import topics
 from compaction_monitor.effects import TABLES, Core
 from compaction_monitor.lanes import EX_CONFIG, EX_FENCED, EX_SOFTWARE, Outlets
 from compaction_monitor.metrics import Metrics
@@ -286,13 +286,10 @@ async def check_topics(settings: Settings, changelogs: set[str]) -> None:
         SettingsError: One does not.
         KafkaConnectionError: No broker answers.
     """
-    consumer = AIOKafkaConsumer(**settings.client_options(), request_timeout_ms=int(settings.request_timeout_s * 1000))
-    try:
-        await consumer.start()
-        await consumer.topics()  # all of them, so that asking for one that is missing does not create it
-        counts = {name: len(consumer.partitions_for_topic(name) or ()) for name in (*settings.topics, *sorted(changelogs))}
-    finally:
-        await consumer.stop()
+    async with topics.connect(**settings.client_options()) as admin:
+        # All are asked for, not these by name: asking for a missing one creates it where auto-create is on.
+        described = {topic["topic"]: len(topic["partitions"]) for topic in await admin.describe_topics()}
+    counts = {name: described.get(name, 0) for name in (*settings.topics, *sorted(changelogs))}
     missing = [name for name, count in counts.items() if not count]
     if missing:
         raise SettingsError(f"topics missing: {', '.join(missing)}. `topics apply` creates them")
