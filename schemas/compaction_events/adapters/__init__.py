@@ -1,0 +1,105 @@
+"""Sessions that agents left on disk, as facts. No agent framework is needed, and nothing is written.
+
+`find` says which sessions are there, `read_session` gives the facts of one with what else was learned on the way, and
+`read` does both. What a file is, its content decides, never its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple, Protocol
+
+from compaction_events.adapters import claude_code
+from compaction_events.adapters.lines import Head, Trouble, Warnings
+from compaction_events.facts import Fact
+
+
+class Session(NamedTuple):
+    """One session: its files in the order in which they were written, and the adapter that reads them."""
+
+    paths: tuple[Path, ...]
+    session_id: str
+    adapter: str
+
+
+class Reading(Protocol):
+    """One session being read: iterate over it once for its facts; the rest is complete after that.
+
+    `quoted`: by round, (still quoted, typed) for the user's messages of each stretch between passes, oldest first.
+    """
+
+    @property
+    def warnings(self) -> Warnings: ...
+    @property
+    def quoted(self) -> dict[int, tuple[tuple[int, int], ...]]: ...
+
+    def __iter__(self) -> Iterator[Fact]: ...
+
+
+class Adapter(Protocol):
+    """One format. `head` answers None for a file of another one."""
+
+    NAME: str
+
+    def head(self, path: Path) -> Head | None: ...
+    def known_folders(self) -> Sequence[Path]: ...
+    def reading(self, paths: Sequence[Path], session_id: str) -> Reading: ...
+
+
+ADAPTERS: Final[tuple[Adapter, ...]] = (claude_code,)
+
+
+def find(paths: Iterable[Path] = (), warnings: Warnings | None = None) -> list[Session]:
+    """The sessions in these files and folders; without any, in the folders where the known agents keep theirs.
+
+    Args:
+        paths: Files of any name; of folders, every file below with `.jsonl` in its name.
+        warnings: Where files that are no session are reported.
+
+    Returns:
+        The oldest session first.
+    """
+    warnings = Warnings() if warnings is None else warnings
+    given = list(paths) or [folder for adapter in ADAPTERS for folder in adapter.known_folders() if folder.is_dir()]
+    found: dict[tuple[str, str], list[tuple[str, Path]]] = {}
+    for path in _files(given):
+        name, head = _head(path)
+        if head is None:
+            warnings.add(path, Trouble.foreign_file if path.is_file() else Trouble.unreadable_file)
+        elif head.subagent:
+            warnings.add(path, Trouble.subagent_file)
+        else:
+            found.setdefault((name, head.session_id), []).append((head.first_at, path))
+    # The order follows from the content alone, not from how the file system lists a folder.
+    ordered = sorted((sorted(files), session_id, name) for (name, session_id), files in found.items())
+    return [Session(tuple(path for _, path in files), session_id, name) for files, session_id, name in ordered]
+
+
+def _head(path: Path) -> tuple[str, Head | None]:
+    for adapter in ADAPTERS:
+        head = adapter.head(path)
+        if head is not None:
+            return adapter.NAME, head
+    return "", None
+
+
+def _files(paths: Iterable[Path]) -> Iterator[Path]:
+    seen: set[Path] = set()
+    for path in paths:
+        for file in sorted(path.rglob("*.jsonl*")) if path.is_dir() else [path]:
+            if file not in seen and not file.is_dir():
+                seen.add(file)
+                yield file
+
+
+def read_session(session: Session) -> Reading:
+    """One session that `find` found."""
+    adapter = next(adapter for adapter in ADAPTERS if session.adapter == adapter.NAME)
+    return adapter.reading(session.paths, session.session_id)
+
+
+def read(paths: Iterable[Path] = ()) -> Iterator[Fact]:
+    """The facts of every session in these files and folders, one session after the other."""
+    for session in find(paths):
+        yield from read_session(session)

@@ -1,0 +1,224 @@
+"""Claude Code sessions: JSON Lines under `~/.claude/projects`, one session in one or several files.
+
+What is exact: `before` (the boundary's `preTokens`), `after` (its `postTokens`, else the first `usage` after it: input +
+cache creation + cache read), and which records the summariser read. What is inferred, and how:
+- summary_tokens: the summary's UTF-8 bytes / 4.
+- overhead_tokens (system prompt, tools): the session's first `usage` less what had been said until then, taken as
+  constant. Absent where the file does not begin with the session, and with `postTokens`, which counts no overhead.
+- raw_tokens: the rest. Files that the tool itself reads again after a pass are not on disk in older versions, but in it.
+So raw + summary + overhead is always the count on disk. Only if there is none after a pass is the text estimated.
+
+The context is replaced whole by each pass (a chain), at the latest when it is full (eviction `overflow`); records in
+`preservedMessages` stay. Subagents' records (`isSidechain`) have a context of their own and are left out.
+
+Source: formats §2.2; design §4, Chains; issue 3 item 5; recordings README.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from compaction_events.adapters import claude_records as records
+from compaction_events.adapters.claude_chain import Coverage, Node, coverage, relinked
+from compaction_events.adapters.claude_records import Record, text_of
+from compaction_events.adapters.lines import Head, Line, Trouble, Warnings, read_lines
+from compaction_events.facts import Eviction, Fact, RoundCompleted, SummaryKind, Topology, Trigger
+from compaction_events.measures import estimated_tokens
+from compaction_events.recorder import Message, Pass, Recorder, Tokens
+
+NAME = "claude-code"
+# A session may begin with snapshots and titles, which name no session.
+_HEAD_LINES = 256
+_TRIGGERS = {"auto": Trigger.budget, "manual": Trigger.manual}
+
+
+def known_folders() -> Sequence[Path]:
+    """Where Claude Code keeps its sessions."""
+    return (Path.home() / ".claude" / "projects",)
+
+
+def head(path: Path) -> Head | None:
+    """Whose file this is; None if its first lines are no Claude Code transcript."""
+    first_at = ""
+    for line in read_lines(path, Warnings()):
+        record = line.record
+        first_at = first_at or text_of(record, "timestamp") or ""
+        session_id = text_of(record, "sessionId")
+        if session_id and text_of(record, "uuid") and "parentUuid" in record:
+            return Head(session_id, first_at, record.get("isSidechain") is True)
+        if line.number >= _HEAD_LINES:
+            break
+    return None
+
+
+def reading(paths: Sequence[Path], session_id: str) -> ClaudeCodeReading:
+    """Read one session."""
+    return ClaudeCodeReading(paths, session_id)
+
+
+@dataclass
+class _Pending:
+    """A pass whose `after` is not complete: that takes the first usage, the next boundary, or the end."""
+
+    boundary: Record
+    at: datetime
+    covered: Coverage
+    kept: list[Message]
+    restored: list[Message]
+    summary: Message | None = None
+
+
+class ClaudeCodeReading:
+    """One session. Iterate over it once.
+
+    Args:
+        paths: Its files, oldest first.
+        session_id: Lines of another session are passed over, unless their parent is in this one (a resume under a new id).
+    """
+
+    def __init__(self, paths: Sequence[Path], session_id: str) -> None:
+        self.warnings = Warnings()
+        self._paths = paths
+        self._recorder = Recorder(session_id, NAME, source=NAME, topology=Topology.chain, eviction=Eviction.overflow)
+        self._since: list[Node] = []
+        self._set: list[Message] = []
+        self._uuids: set[str] = set()
+        self._earlier: set[str] = set()
+        self._boundary: str | None = None
+        self._pending: _Pending | None = None
+        self._passes = 0
+        self._overhead: int | None = None
+        self._overhead_open = True
+        self._started = False
+        self._last_at: datetime | None = None
+
+    @property
+    def quoted(self) -> dict[int, tuple[tuple[int, int], ...]]:
+        """By round, (still quoted, typed) for the user's messages of each stretch between passes, oldest first."""
+        return self._recorder.quoted
+
+    def __iter__(self) -> Iterator[Fact]:
+        for path in self._paths:
+            for line in read_lines(path, self.warnings):
+                if self._is_ours(line):
+                    yield from self._take(line)
+        yield from self._complete(None)
+        if self._started and self._last_at is not None:
+            yield self._recorder.ended(self._last_at)
+
+    def _is_ours(self, line: Line) -> bool:
+        record = line.record
+        session_id, uuid = text_of(record, "sessionId"), text_of(record, "uuid")
+        linked = text_of(record, "parentUuid") in self._uuids
+        if not text_of(record, "type") or not (session_id in (None, self._recorder.session_id) or linked):
+            self.warnings.add(line.path, Trouble.foreign_line, line.number)
+            return False
+        # A file that continues another may repeat its records.
+        return record.get("isSidechain") is not True and uuid not in self._uuids
+
+    def _take(self, line: Line) -> Iterator[Fact]:
+        record, uuid, at = line.record, text_of(line.record, "uuid"), records.time_of(line.record)
+        if at is not None:
+            self._last_at = max(at, self._last_at or at)
+        if uuid is not None and at is not None and not self._started:
+            self._started = True
+            # Seen from its start: what was said before the first usage is all there was.
+            self._overhead_open = record.get("parentUuid") is None and not records.is_boundary(record)
+            yield self._recorder.started(at, agent_version=text_of(record, "version"))
+        if records.is_boundary(record):
+            yield from self._complete(None)
+            self._begin(line, uuid, at)
+        else:
+            usage = records.context_tokens(record)
+            if usage is not None:
+                self._note_overhead(usage)
+                yield from self._complete(usage)
+            self._keep(record, uuid)
+        if uuid is not None:
+            self._uuids.add(uuid)
+
+    def _note_overhead(self, usage: int) -> None:
+        if self._overhead_open and self._passes == 0:
+            self._overhead = max(0, usage - sum(estimated_tokens(message.full) for message in self._set))
+        self._overhead_open = False
+
+    def _keep(self, record: Record, uuid: str | None) -> None:
+        """A record joins the working set, or what the last pass left of it."""
+        self._since.append(Node(uuid, text_of(record, "parentUuid"), str(record["type"]), records.is_typed(record)))
+        if uuid is None:
+            return
+        pending = self._pending
+        if records.is_summary(record):
+            message: Message | None = Message(uuid, records.summary_of(record), depth=max(1, self._passes))
+            if pending is not None and pending.summary is None:
+                pending.summary = message
+        else:
+            message = records.message_of(record, uuid)
+            if pending is not None and message is not None and record["type"] == "attachment":
+                pending.restored.append(message)
+        if message is not None:
+            self._set.append(message)
+
+    def _begin(self, line: Line, uuid: str | None, at: datetime | None) -> None:
+        """A pass: measure the set as it finds it, and keep of it what it keeps."""
+        at = at or self._last_at
+        if at is None:
+            self.warnings.add(line.path, Trouble.no_time, line.number)
+            return
+        metadata = records.mapping(line.record, "compactMetadata")
+        kept = _preserved(metadata)
+        start = text_of(line.record, "logicalParentUuid")
+        covered = coverage(self._since, start, self._boundary, self._earlier, kept)
+        self._passes += 1
+        before = [message for message in self._set if message.id not in covered.taken_back]
+        self._recorder.before(before, Tokens(records.count(metadata, "preTokens"), self._overhead))
+        self._set = [message for message in before if message.id in kept]
+        self._pending = _Pending(line.record, at, covered, list(self._set), [])
+        anchor = text_of(records.mapping(metadata, "preservedMessages"), "anchorUuid") or uuid
+        stay = [node for node in self._since if node.uuid in kept]
+        self._earlier |= {node.uuid for node in self._since if node.uuid and node.uuid not in kept}
+        self._since = relinked(stay, anchor)
+        self._boundary = uuid
+
+    def _complete(self, usage: int | None) -> Iterator[RoundCompleted]:
+        """The pass that is under way ends: its summary and what the tool restored are there."""
+        pending, self._pending = self._pending, None
+        if pending is None:
+            return
+        metadata = records.mapping(pending.boundary, "compactMetadata")
+        post = records.count(metadata, "postTokens")
+        counted = "postTokens" if post is not None else "usage" if usage is not None else "estimate"
+        summary = pending.summary
+        after = [*([summary] if summary is not None else []), *pending.kept, *pending.restored]
+        overhead = self._overhead if counted == "usage" else None
+        known = "unknown" if self._overhead is None else "first_usage" if overhead is not None else "first_usage,none_after"
+        this = Pass(
+            self._passes,
+            pending.at,
+            trigger=_trigger(metadata),
+            claimed=pending.covered.claimed,
+            read=pending.covered.read,
+            summary_kind=_kind(summary),
+            token_method=f"before=preTokens after={counted} summary=utf8_bytes/4 overhead={known} raw=rest",
+        )
+        yield self._recorder.after(after, this, Tokens(usage if post is None else post, overhead))
+
+
+def _preserved(metadata: Record) -> frozenset[str]:
+    """The uuids of the records that a pass keeps verbatim."""
+    uuids = records.mapping(metadata, "preservedMessages").get("allUuids")
+    return frozenset(uuid for uuid in uuids if isinstance(uuid, str)) if isinstance(uuids, list) else frozenset()
+
+
+def _trigger(metadata: Record) -> Trigger | None:
+    trigger = text_of(metadata, "trigger")
+    return None if trigger is None else _TRIGGERS.get(trigger, Trigger.other)
+
+
+def _kind(summary: Message | None) -> SummaryKind:
+    if summary is None:
+        return SummaryKind.none
+    return SummaryKind.ok if summary.text else SummaryKind.empty
