@@ -38,7 +38,7 @@ format: $(VENV)/.dev
 	@$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
+	rm -rf .venv* .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
 
 # The demo installs what it runs, the tests all extras. pyproject.toml changed: installed anew.
 $(VENV)/.demo: pyproject.toml | $(BIN)/python

@@ -182,6 +182,8 @@ class Kafka:
         formatted = subprocess.run(command, capture_output=True, text=True, check=False)
         if formatted.returncode != 0:
             properties.unlink()
+            if "UnsupportedClassVersionError" in formatted.stderr:
+                raise KafkaUnavailableError("Kafka 4.4 needs Java 17 or newer; the java found here is older")
             raise RuntimeError(f"Kafka's log directory could not be formatted: {formatted.stdout}{formatted.stderr}")
 
     def _wait_until_it_answers(self, process: subprocess.Popen[bytes]) -> None:
