@@ -32,7 +32,7 @@ EXTRAS = {
     "uvloop",
 }
 
-CLIENTS = {"compaction_events.emitter", "compaction_events.consumer", "compaction_events.controller"}
+CLIENTS = {f"compaction_events.{name}" for name in ("consumer", "controller", "delivery", "emitter")}
 SHELL = {
     f"compaction_monitor.{name}"
     for name in ("lanes", "ownership", "store", "tables", "transactions", "transport", "undecodable", "worker")
