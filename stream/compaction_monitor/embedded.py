@@ -154,7 +154,8 @@ class EmbeddedBroker:
         handle, path = tempfile.mkstemp(prefix="broker-", suffix=".log", dir=self.data_dir)
         self._log_path = Path(path)
         with os.fdopen(handle, "wb") as log:
-            self._process = _spawn(binary, self.data_dir, self._wanted_port, log)
+            options = ["--only", "kafka", "--kafka-port", str(self._wanted_port), "--data-dir", str(self.data_dir)]
+            self._process = supervised([str(binary), "start", *options], log)
         try:
             self._port = self._wait_until_it_answers(self._process)
         except BaseException:
@@ -197,14 +198,18 @@ def _reason(log: bytes, data_dir: Path) -> EmbeddedBrokerError:
     return EmbeddedBrokerError(f"The embedded broker ended at its start; it said: {_said(log)}. {ALTERNATIVE}")
 
 
-def _spawn(binary: Path, data_dir: Path, port: int, log: IO[bytes]) -> subprocess.Popen[bytes]:
-    command = [str(binary), "start", "--only", "kafka", "--kafka-port", str(port), "--data-dir", str(data_dir)]
-    supervised = [sys.executable, "-I", "-S", __file__, str(_KILL_AFTER_S), *command]
+def supervised(command: list[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
+    """Run `command` so that it ends when the returned process's `stdin` is closed, and so at the latest with us."""
     flags = 0
     if sys.platform == "win32":
         flags = subprocess.CREATE_NEW_PROCESS_GROUP
     return subprocess.Popen(
-        supervised, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True, creationflags=flags
+        [sys.executable, "-I", "-S", __file__, str(_KILL_AFTER_S), *command],
+        stdin=subprocess.PIPE,
+        stdout=log,
+        stderr=log,
+        start_new_session=True,
+        creationflags=flags,
     )
 
 

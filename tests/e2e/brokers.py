@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from compaction_monitor import topics
-from compaction_monitor.embedded import answers
+from compaction_monitor.embedded import answers, supervised
 
 VERSION = "4.4.0"
 _POM = Path(__file__).with_name("pom.xml")
@@ -118,6 +118,7 @@ class Kafka:
 
     @property
     def pid(self) -> int | None:
+        """The supervisor's pid, which is also the process group's."""
         return None if self._process is None else self._process.pid
 
     def start(self) -> None:
@@ -130,14 +131,8 @@ class Kafka:
         if not properties.exists():
             self._format(properties)
         with self.log_path.open("ab") as log:
-            self._process = subprocess.Popen(
-                [*self._java(), "kafka.Kafka", str(properties)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                # A Ctrl-C in the test run must not take the broker from tests that are still cleaning up.
-                start_new_session=True,
-            )
+            # In a process group of its own: a Ctrl-C must not take the broker from tests that are still cleaning up.
+            self._process = supervised([*self._java(), "kafka.Kafka", str(properties)], log)
         try:
             self._wait_until_it_answers(self._process)
         except BaseException:
@@ -148,12 +143,9 @@ class Kafka:
         process, self._process = self._process, None
         if process is None:
             return
-        process.terminate()
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        assert process.stdin is not None
+        process.stdin.close()
+        process.wait()
 
     def __enter__(self) -> Self:
         self.start()
