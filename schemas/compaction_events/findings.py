@@ -105,6 +105,7 @@ class EscalateToRaw(Model):
     ids: tuple[Id, ...] = ()
     count: Count | None = None
     round: Count | None = None
+    span_id: Id | None = None
     node_id: Id | None = None
     lost_at_level: Count | None = None
     nearest_holder: Id | None = None

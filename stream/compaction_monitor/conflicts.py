@@ -10,15 +10,26 @@ from compaction_monitor.step import Step
 
 STANDING: Final = ("sent", "deferred", "accepted")
 HALT: Final = Action.halt_and_rehydrate.value
+PER_SUBJECT: Final = frozenset({"trial", "upstream_loss", "silent_composed_loss", "regeneration_loop"})
+"""What queues for each node or proposition by itself; the remedies of trials are not held back at all."""
+MAX_LANES: Final = 64
 _REGENERATES: Final = {Action.run_trial_regeneration.value, Action.regenerate_parent.value}
 _SETTLES: Final = {Action.stop_regenerating.value, Action.rebalance.value}
+
+
+def _lane(step: Step, order: OpenOrder) -> tuple[str, int]:
+    """Where an order queues, and the clock there: a check by its rounds, a node's or proposition's by commits."""
+    if order.check in PER_SUBJECT:
+        return f"{order.check}:{order.subject}", step.session.commits
+    return order.check, step.session.compactions
 
 
 def held_back(step: Step, order: OpenOrder, *, cooldown: bool) -> str:
     """`cooldown` or `breaker`, empty if neither holds the order back."""
     loop = step.rules.loop
-    last = dict(step.session.cooling).get(order.check)
-    if cooldown and last is not None and step.session.compactions - last < loop.cooldown_rounds:
+    lane, clock = _lane(step, order)
+    last = dict(step.session.cooling).get(lane)
+    if cooldown and last is not None and clock - last < loop.cooldown_rounds:
         return "cooldown"
     recent = [at for at in step.session.ordered_us if step.at_us - at < loop.breaker_s * 1_000_000]
     return "breaker" if len(recent) >= loop.breaker_orders else ""
@@ -27,7 +38,8 @@ def held_back(step: Step, order: OpenOrder, *, cooldown: bool) -> str:
 def spend(step: Step, order: OpenOrder) -> None:
     """Count an order for cool-down and breaker."""
     session = step.session
-    session.cooling = (*(entry for entry in session.cooling if entry[0] != order.check), (order.check, session.compactions))
+    lane, clock = _lane(step, order)
+    session.cooling = (*(entry for entry in session.cooling if entry[0] != lane), (lane, clock))[-MAX_LANES:]
     horizon = step.at_us - step.rules.loop.breaker_s * 1_000_000
     session.ordered_us = (*(at for at in session.ordered_us if at > horizon), step.at_us)
 

@@ -5,7 +5,7 @@ No Kafka, no clock, no logging: time is the records' append time, and `now` of a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from compaction_events.codec import Decoded, decode, encode
@@ -15,15 +15,17 @@ from compaction_events.findings import FINDING_TYPES, Finding
 from compaction_events.ids import publication_id
 from compaction_monitor import fold as folding
 from compaction_monitor.dead_letters import dead_letter, fault
-from compaction_monitor.effects import SESSIONS, Effects, Outgoing, Reader, Record
+from compaction_monitor.effects import CHECKPOINTS, SESSIONS, Effects, Outgoing, Reader, Record
 from compaction_monitor.partitioner import partition_of
 from compaction_monitor.rules import Rules
 from compaction_monitor.state import NEVER_MS, Session, peek
+from compaction_monitor.tree import Ledger, Node
 
 SOURCE = "compaction-monitor"
 CACHED_SESSIONS = 2_000
 SWEEP_ROWS_FIRST = 2_000  # per tick until every row has been seen once after assignment, then:
 SWEEP_ROWS = 200
+SCAN_ROWS = 512
 
 
 def row_key(*parts: str) -> bytes:
@@ -161,7 +163,7 @@ class _Batch:
         session = self.session(key)
         if session is None:
             self._check_partition(record, event)
-        folded = folding.fold(session, event, decoded.ce_id, self.rules, record.timestamp)
+        folded = folding.fold(session, event, decoded.ce_id, self.rules, record.timestamp, _Rows(self, key))
         self.put(key, folded, decoded)
 
     def session(self, key: bytes) -> Session | None:
@@ -174,9 +176,21 @@ class _Batch:
         row = self.partition.rows.get(SESSIONS, key)
         return None if row is None else Session.from_bytes(row)
 
+    def row(self, key: bytes) -> bytes | None:
+        """A row of the checkpoints table as this batch has made it so far."""
+        written = self.effects.writes[CHECKPOINTS]
+        return written[key] if key in written else self.partition.rows.get(CHECKPOINTS, key)
+
     def put(self, key: bytes, folded: folding.Folded, decoded: Decoded | None = None) -> None:
         """Keep a session's new state, and publish its findings with the trace of the record behind them."""
         self.sessions[key] = folded.session
+        written = self.effects.writes[CHECKPOINTS]
+        for name, node in folded.nodes.items():
+            written[key + row_key(name)] = None if node is None else node.to_bytes()
+        if folded.ledger is not None:
+            written[key] = folded.ledger.to_bytes()
+        elif folded.ledger_gone:
+            written[key] = None
         traceparent = decoded.traceparent if decoded else None
         self.effects.findings += [publication(finding, traceparent) for finding in folded.findings]
         self.effects.counts.update(folded.counts)
@@ -185,7 +199,7 @@ class _Batch:
         """Close a session that has been silent for too long, and forget it."""
         session = self.session(key)
         if session is not None:
-            self.put(key, folding.expire(_session_id(key), session, self.rules))
+            self.put(key, folding.expire(_session_id(key), session, self.rules, _Rows(self, key)))
 
     def refuse(self, record: Record, error: ContractError) -> None:
         """Send a record to the dead letters."""
@@ -203,6 +217,38 @@ class _Batch:
         if record.partition != right:
             allowed = f"{right}, by murmur2 of the key (librdkafka: murmur2_random)"
             raise fault(Reason.wrong_partition, "partition", str(record.partition), allowed)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The checkpoints of one session: its ledger under the session's key, its nodes under that key and their name."""
+
+    batch: _Batch
+    key: bytes
+
+    def ledger(self) -> Ledger:
+        row = self.batch.row(self.key)
+        return Ledger() if row is None else Ledger.from_bytes(row)
+
+    def node(self, node_id: str) -> Node | None:
+        row = self.batch.row(self.key + row_key(node_id))
+        return None if row is None else Node.from_bytes(row)
+
+    def nodes(self) -> Iterator[tuple[str, Node]]:
+        written = self.batch.effects.writes[CHECKPOINTS]
+        mine = {key: row for key, row in written.items() if key.startswith(self.key)}
+        for key, row in ({**dict(self._stored()), **mine}).items():
+            if row is not None and key != self.key:
+                yield key[len(self.key) + 2 :].decode(), Node.from_bytes(row)
+
+    def _stored(self) -> Iterator[tuple[bytes, bytes]]:
+        after = self.key
+        while rows := self.batch.partition.rows.scan(CHECKPOINTS, after, SCAN_ROWS):
+            for key, row in rows:
+                if not key.startswith(self.key):
+                    return
+                yield key, row
+            after = rows[-1][0]
 
 
 def _session_id(key: bytes) -> str:

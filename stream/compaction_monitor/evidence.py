@@ -180,6 +180,45 @@ WORDS: Final[dict[str, Words]] = {
         "compaction frees too little or comes too often (full: {stays_full}, burst: {bursts})",
         "The budget is too small for the work: each pass costs a summary's loss and buys no room.",
     ),
+    "constraint_lost": Words(
+        "pinned proposition {proposition} (turn {turn}) is stated by nothing in the set after round {round}",
+        "A constraint that must hold is no longer in front of the agent; it will act as if it had never been said.",
+    ),
+    "upstream_loss": Words(
+        "{proposition} is in no child of {node_id}; it was lost at level {lost_at_level}",
+        "The loss lies below: regenerating this node cannot bring it back. Go to the raw log for its span.",
+    ),
+    "stale": Words(
+        "regenerating {node_id} keeps what it had and gains (delta {delta_ratio:+.2f}, loss {member_loss_ratio:.2f})",
+        "The checkpoint was written before its children. One regeneration recovers it.",
+    ),
+    "saturated": Words(
+        "{node_id} cannot hold its children: regenerated it keeps other members (churn {churn_ratio:.2f}, loss "
+        "{member_loss_ratio:.2f})",
+        "Its budget is smaller than what its children say; every regeneration loses something else. Give it room: raise "
+        "the budget, split it by need, or move detail to a sibling.",
+    ),
+    "unstable": Words(
+        "{node_id} has room, but regenerated it keeps other members (churn {churn_ratio:.2f})",
+        "The node is not the cause: look at its children, the most suspicious first.",
+    ),
+    "ambiguous": Words(
+        "{node_id} could not be judged after {trials} trials: {reason}",
+        "Neither staleness nor saturation explains what its regenerations retain. The raw log tells.",
+    ),
+    "over_capacity": Words(
+        "{node_id} keeps its members, though its budget is below what its children say",
+        "A lucky draw, or an entropy estimated too high. Watch it.",
+    ),
+    "silent_composed_loss": Words(
+        "{node_id} looks healthy, but {descendants_short} nodes below it lost {lost_ratio:.0%} of what it stands for",
+        "Every level is within its own budget, and the whole has lost what no level can see. Give the worst one room.",
+    ),
+    "regeneration_loop": Words(
+        "{node_id} was regenerated {regenerations} times without recovering",
+        "Each regeneration loses another constraint, and the agent's behaviour oscillates with it. Stop regenerating "
+        "and give the node room.",
+    ),
     "remediation_unacknowledged": Words(
         "order {remediation_id} ({action}) was sent {attempt} times and nobody answered",
         "The controller does not listen, or has lost the order. The condition behind it goes on.",

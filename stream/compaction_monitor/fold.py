@@ -9,26 +9,57 @@ alerts and the clock stay. A fact more than a day after the last one closes the 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
-from compaction_events.facts import Fact, RemediationAcknowledged, RoundCompleted, SessionEnded, SessionStarted
+from compaction_events.facts import (
+    CheckpointRegenerated,
+    CheckpointWritten,
+    Fact,
+    PropositionMissed,
+    PropositionStated,
+    RemediationAcknowledged,
+    RoundCompleted,
+    SessionEnded,
+    SessionStarted,
+)
 from compaction_events.findings import Finding
-from compaction_monitor import episodes, orders
+from compaction_monitor import checkpoints, episodes, orders, suspicions, tracking, trials
 from compaction_monitor.rules import WINDOW_ROUNDS, Rules
 from compaction_monitor.state import Round, Session, microseconds
 from compaction_monitor.step import Step
+from compaction_monitor.tree import Ledger, Node, NodeRows, NoTree, Tree
+
+NO_TREE = NoTree()
 
 
 class Folded(NamedTuple):
-    """What a fact led to. `session` is None when nothing is known of it (any more)."""
+    """What a fact led to.
+
+    Attributes:
+        session: None when nothing is known of it (any more).
+        nodes: Checkpoint nodes to write, or (None) to delete.
+        ledger: To write; None: as it was.
+        ledger_gone: The ledger is to be deleted.
+    """
 
     session: Session | None
     findings: Sequence[Finding]
     counts: Counter[tuple[str, ...]]
+    nodes: Mapping[str, Node | None] = MappingProxyType({})
+    ledger: Ledger | None = None
+    ledger_gone: bool = False
 
 
-def fold(session: Session | None, fact: Fact, ce_id: str, rules: Rules, appended_ms: int | None = None) -> Folded:
+def fold(
+    session: Session | None,
+    fact: Fact,
+    ce_id: str,
+    rules: Rules,
+    appended_ms: int | None = None,
+    rows: NodeRows = NO_TREE,
+) -> Folded:
     """Fold one fact into its session.
 
     Args:
@@ -37,34 +68,46 @@ def fold(session: Session | None, fact: Fact, ce_id: str, rules: Rules, appended
         ce_id: The fact's id; ids of findings derive from it.
         rules: The operator's settings.
         appended_ms: When the broker appended the record, epoch ms; None where there is no broker (files).
+        rows: The session's checkpoints.
     """
     at_us = _event_time(fact, session, rules, appended_ms)
     base_ms = at_us // 1_000 if appended_ms is None else appended_ms
     expired: Folded | None = None
     if session is not None and _has_expired(session, fact, at_us, rules):
-        expired = expire(fact.session_id, session, rules)
-        session = None
+        expired = expire(fact.session_id, session, rules, rows)
+        session, rows = None, NO_TREE
     if session is None:
         if isinstance(fact, RemediationAcknowledged):
-            counts: Counter[tuple[str, ...]] = Counter({("answers", "none", "unknown_session"): 1})
-            return Folded(None, expired.findings if expired else (), counts)
+            gone = expired or Folded(None, (), Counter())
+            return gone._replace(counts=gone.counts + Counter({("answers", "none", "unknown_session"): 1}))
         session = Session(agent=getattr(fact, "agent", None) or "unknown")
-    step = Step(fact.session_id, session.copy(), rules, at_us, ce_id, base_ms)
+    step = Step(fact.session_id, session.copy(), rules, at_us, ce_id, base_ms, Tree(rows))
     step.session.appended_ms = base_ms
     _apply(step, fact)
-    if expired is not None:
-        step.findings[:0] = expired.findings
-        step.counts.update(expired.counts)
-    return Folded(step.session, step.findings, step.counts)
+    folded = _folded(step)
+    if expired is None:
+        return folded
+    return folded._replace(
+        findings=[*expired.findings, *folded.findings],
+        counts=expired.counts + folded.counts,
+        nodes={**expired.nodes, **folded.nodes},
+        ledger_gone=expired.ledger_gone and folded.ledger is None,
+    )
 
 
-def expire(session_id: str, session: Session, rules: Rules) -> Folded:
+def _folded(step: Step) -> Folded:
+    tree = step.tree
+    return Folded(step.session, step.findings, step.counts, tree.changed, tree.ledger if tree.ledger_changed else None)
+
+
+def expire(session_id: str, session: Session, rules: Rules, rows: NodeRows = NO_TREE) -> Folded:
     """Close a session that has been silent for too long; at its own time, so that it does not matter when."""
     at_us = session.last_us + round(rules.expiry_s * 1_000_000)
     step = Step(session_id, session.copy(), rules, at_us, f"expired:{at_us}", session.appended_ms)
     episodes.end(step, "expired")
     step.count("sessions", "expired")
-    return Folded(None, step.findings, step.counts)
+    nodes = {name: None for name, _ in rows.nodes()} if session.has_tree else {}
+    return Folded(None, step.findings, step.counts, nodes, ledger_gone=session.has_tree)
 
 
 def tick(session_id: str, session: Session, now_ms: int, rules: Rules) -> Folded:
@@ -117,9 +160,17 @@ def _apply(step: Step, fact: Fact) -> None:
             _ended(step)
         case RemediationAcknowledged():
             orders.answer(step, fact)
-            orders.release(step)
-        case _:
-            step.count("facts", fact.type, "kept")
+        case PropositionStated():
+            tracking.stated(step, fact)
+        case PropositionMissed():
+            suspicions.missed(step, fact)
+        case CheckpointRegenerated(trial_number=int()):
+            trials.trial(step, fact)
+        case CheckpointWritten() | CheckpointRegenerated():
+            checkpoints.written(step, fact)
+    if fact.occurred_at is not None and not isinstance(fact, (RoundCompleted, SessionStarted, SessionEnded)):
+        step.session.active_us = max(step.session.active_us, step.at_us)
+        orders.release(step)
 
 
 def _started(step: Step, fact: SessionStarted) -> None:
@@ -185,6 +236,7 @@ def _round(step: Step, fact: RoundCompleted) -> None:
     _add_round(session, fact, step.at_us)
     _advance(session, fact, step)
     episodes.judge(step, fact)
+    suspicions.constraint_lost(step, fact)
     if fact.cause == "compaction":
         orders.after_round(step, fact.round)
     orders.release(step)

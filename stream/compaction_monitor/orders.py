@@ -30,6 +30,7 @@ from compaction_events.findings import (
 )
 from compaction_events.ids import finding_id
 from compaction_monitor.conflicts import HALT, STANDING, contradict, held_back, rank, spend, stands
+from compaction_monitor.rebalancing import rebalance
 from compaction_monitor.state import NEVER_MS, OpenAlert, OpenOrder, moment
 from compaction_monitor.step import Because, Step
 
@@ -66,17 +67,20 @@ def request(
     *,
     exempt: bool = False,
     at_once: bool = False,
+    beside: bool = False,
 ) -> None:
     """Give an order for an alert: send it, or keep it waiting while something holds it back.
 
     Args:
         exempt: Neither cool-down nor breaker hold it back, and it counts for neither.
         at_once: The cool-down does not hold it back (a next lever), the breaker does.
+        beside: It stands beside the alert's other orders on the subject, and does not replace them.
     """
     if len(step.session.orders) >= MAX_ORDERS:
         step.count("orders", plan.action, "dropped")
         return
-    replaced = [o for o in step.session.orders if o.alert_id == concern.alert_id and o.subject == subject and o.action != HALT]
+    same = [o for o in step.session.orders if o.alert_id == concern.alert_id and o.subject == subject]
+    replaced = [] if beside else [order for order in same if order.action != HALT]
     finding = RemediationRequested(
         session_id=step.session_id,
         id=order_id(step, plan, subject),
@@ -84,7 +88,7 @@ def request(
         agent=step.session.agent,
         subject=subject,
         plan=plan,
-        reason=OrderReason(check=concern.check, alert_id=concern.alert_id, evidence=dict(evidence)),
+        reason=OrderReason(check=concern.check, alert_id=concern.alert_id or None, evidence=dict(evidence)),
         requested_at=moment(step.at_us),
         expires_at=moment(step.at_us + _us(step.rules.loop.expires_s)),
         valid_through_round=valid_through_round,
@@ -228,6 +232,18 @@ def alert_closed(step: Step, alert: OpenAlert, because: Because) -> None:
     _effective_again(step, alert.check)
 
 
+def subject_closed(step: Step, alert: OpenAlert, subject: str, because: Because) -> None:
+    """An alert goes on, but no longer about this subject."""
+    for order in step.session.orders:
+        if order.alert_id == alert.id and order.subject == subject:
+            withdraw(step, order, _WITHDRAWN[because])
+
+
+def fulfil(step: Step, order: OpenOrder) -> None:
+    """What an order asked for has been seen to happen, whatever its controller says."""
+    _end(step, order, "completed")
+
+
 def end_all(step: Step, because: Because) -> None:
     """The session is over: nothing is asked of it any more, but a resume still goes out."""
     for order in step.session.orders:
@@ -327,7 +343,8 @@ def _next_lever(step: Step, order: OpenOrder, outcome: str) -> None:
         case "recompact":
             plan = EscalateToRaw(what="records")
         case "regenerate_parent":
-            plan = Rebalance(node_id=order.subject)
+            node = step.tree.node(order.subject)
+            plan = rebalance(step.tree, order.subject, node) if node else Rebalance(node_id=order.subject)
         case _:
             return
     evidence = {"previous_remediation_id": order.id, "previous_action": order.action, "previous_outcome": outcome}

@@ -35,6 +35,7 @@ class Thresholds:
         inferred_spans_margin: A fall of inferred spans counts only beyond this share of the previous spans.
         inferred_cosine_margin: A rise of an inferred cosine counts only beyond this.
         relapse_rounds: An inversion that returns within so many rounds of resolving gets another remedy.
+        composed_loss_ratio: Share of a composed entropy that descendants may lose unseen.
     """
 
     raw_ratio_floor: float = 0.25
@@ -55,6 +56,7 @@ class Thresholds:
     inferred_spans_margin: float = 0.05
     inferred_cosine_margin: float = 0.02
     relapse_rounds: int = 8
+    composed_loss_ratio: float = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,8 @@ class LoopRules:
         cooldown_rounds: Between two orders for one check of a session.
         breaker_orders, breaker_s: At most so many orders for a session within that time.
         ineffective_rounds: Compaction rounds after `completed` within which the alert must resolve.
+        trials_max: Trial regenerations that are judged together; 1 is the reference.
+        loop_regenerations: So many committed regenerations of a node without recovery are a loop.
     """
 
     deadline_s: float = 300.0
@@ -80,6 +84,8 @@ class LoopRules:
     breaker_orders: int = 5
     breaker_s: float = 3_600.0
     ineffective_rounds: int = 2
+    trials_max: int = 3
+    loop_regenerations: int = 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,7 +116,8 @@ class Session:
         below_half: raw_ratio has been below the risk threshold since it was last above its end.
         pinned: Consecutive rounds at the deepest level; `deepest`: the deepest level seen.
         failed: Summaries that failed in a row.
-        clock_us: The latest event time of a round or an end.
+        commits: Checkpoints committed; `has_tree`: something of it is in the checkpoints table.
+        clock_us: The latest event time of a round or an end; `active_us`: of any other fact.
         answered: A controller answered at least once.
         relapse_from: `compactions` when an inversion last resolved.
         cooling: (check, `compactions` at its last order).
@@ -143,7 +144,10 @@ class Session:
     pinned: int = 0
     deepest: int = 0
     failed: int = 0
+    commits: int = 0
+    has_tree: bool = False
     clock_us: int = 0
+    active_us: int = 0
     ended_at_us: int | None = None
     ended: bool = False
     appended_ms: int = 0
@@ -165,8 +169,8 @@ class Session:
 
     @property
     def last_us(self) -> int:
-        """The session's clock, or its start while nothing else has happened; 0 if neither is known."""
-        return self.clock_us or self.started_at_us or 0
+        """The latest thing known to have happened, its start included; 0 if nothing has a time."""
+        return max(self.clock_us, self.active_us) or self.started_at_us or 0
 
     @property
     def silent_since_ms(self) -> int:

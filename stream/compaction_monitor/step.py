@@ -13,6 +13,7 @@ from compaction_events.ids import finding_id
 from compaction_monitor.evidence import WORDS, message_of
 from compaction_monitor.rules import AgentRules, Rules
 from compaction_monitor.state import MAX_OPEN_FINDINGS, OpenAlert, Session, moment
+from compaction_monitor.tree import NoTree, Tree
 
 Because = Literal["recovered", "superseded", "ended", "expired"]
 
@@ -26,6 +27,7 @@ class Step:
         at_us: Event time, µs since 1970.
         cause_id: The `ce_id` of the fact; for a tick the id of the order it is about.
         base_ms: Append time of the record (for a tick: now), epoch ms.
+        tree: The session's checkpoints.
     """
 
     session_id: str
@@ -34,6 +36,7 @@ class Step:
     at_us: int
     cause_id: str
     base_ms: int
+    tree: Tree = field(default_factory=lambda: Tree(NoTree()))
     findings: list[Finding] = field(default_factory=list)
     counts: Counter[tuple[str, ...]] = field(default_factory=Counter)
 
