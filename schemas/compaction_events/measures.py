@@ -12,8 +12,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from compaction_events.errors import CompactionEventsError
-
 RARE_SPANS = 3
 STANDING_ANCHORS = 2
 QUOTE_CHARS = 30
@@ -21,17 +19,13 @@ QUOTE_MIN_CHARS = 10
 # Longer runs without a space are blobs (base64, minified code): no summary repeats them.
 _MAX_ANCHOR_CHARS = 200
 _COSINE_DIGITS = 6
-_MISSING = "Measuring agents' messages needs scikit-learn: pip install 'compaction-monitor[adapters]'"
+_MISSING = "measuring what agents wrote needs the extra: pip install 'compaction-monitor[adapters]'"
 # Each alternative is bounded or takes a run that starts only where none is under way: linear in the text.
 _CANDIDATE = re.compile(r"`([^`\n]{2,80})`|\"([^\"\n]{3,60})\"|([\w@~./][\w@~./:+-]*)")
 _NUMBER = re.compile(r"\d{2,}")
 _JOINED = re.compile(r"\w[._/:-]+\w")
 _CAMEL = re.compile(r"[a-z0-9][A-Z]")
 _OTHER = re.compile(r"[^a-z0-9]+")
-
-
-class MissingExtraError(CompactionEventsError):
-    """Something needs an extra that is not installed. The message names the command."""
 
 
 def estimated_tokens(text: str) -> int:
@@ -133,12 +127,12 @@ def scorer_name() -> str:
     """What measures the cosine, with its version. Does not import it: that takes over a second.
 
     Raises:
-        MissingExtraError: scikit-learn is not installed (extra `[adapters]`).
+        ImportError: scikit-learn is not installed (extra `[adapters]`).
     """
     try:
         return f"hashing-tfidf/scikit-learn-{version('scikit-learn')}"
     except PackageNotFoundError:
-        raise MissingExtraError(_MISSING) from None
+        raise ImportError(_MISSING) from None
 
 
 class Relevance:
@@ -148,7 +142,7 @@ class Relevance:
     alike; between passes the figure is only a rough guide.
 
     Raises:
-        MissingExtraError: scikit-learn is not installed (extra `[adapters]`).
+        ImportError: scikit-learn is not installed (extra `[adapters]`).
     """
 
     def __init__(self, query: str) -> None:
@@ -156,7 +150,7 @@ class Relevance:
             # Here and not above: it takes over a second, and the base install does not have it.
             from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
         except ImportError:
-            raise MissingExtraError(_MISSING) from None
+            raise ImportError(_MISSING) from None
         self._counts: Any = HashingVectorizer(n_features=2**18, alternate_sign=False, norm=None)
         self._weights: Any = TfidfTransformer()
         self._query = query

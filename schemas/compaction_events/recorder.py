@@ -110,7 +110,7 @@ class Recorder:
         """The session's first fact. Its scorer is what measures `query_cosine_retained` here.
 
         Raises:
-            MissingExtraError: what measures is not installed.
+            ImportError: what measures is not installed (extra `[adapters]`).
         """
         return SessionStarted(
             session_id=self.session_id,

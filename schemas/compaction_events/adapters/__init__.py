@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
 from compaction_events.adapters import claude_code
-from compaction_events.adapters.lines import Head, Trouble, Warnings
+from compaction_events.adapters.lines import Head, Trouble, Warned, Warnings
 from compaction_events.facts import Fact
+
+__all__ = ["ADAPTERS", "Adapter", "Head", "Reading", "Session", "Trouble", "Warned", "Warnings", "find", "read", "read_session"]
 
 
 class Session(NamedTuple):
@@ -77,7 +79,8 @@ def find(paths: Iterable[Path] = (), warnings: Warnings | None = None) -> list[S
 
 
 def _head(path: Path) -> tuple[str, Head | None]:
-    for adapter in ADAPTERS:
+    # Not a device or a pipe, which reading could block on.
+    for adapter in ADAPTERS if path.is_file() else ():
         head = adapter.head(path)
         if head is not None:
             return adapter.NAME, head

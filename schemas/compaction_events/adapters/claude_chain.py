@@ -36,6 +36,19 @@ class Coverage:
     taken_back: frozenset[str]
 
 
+def segment(since: Collection[Node], head: str | None, tail: str | None) -> frozenset[str]:
+    """The records from `tail` back to `head`, both included; none where the chain between them is not on disk."""
+    parents = {node.uuid: node.parent for node in since if node.uuid}
+    chain: list[str] = []
+    at = tail
+    while at is not None and at in parents and len(chain) <= len(parents):
+        chain.append(at)
+        if at == head:
+            return frozenset(chain)
+        at = parents[at]
+    return frozenset()
+
+
 def relinked(kept: Collection[Node], anchor: str | None) -> list[Node]:
     """Records a pass kept, as they stand after it: the first of each chain hangs below the summary.
 

@@ -22,8 +22,8 @@ from datetime import datetime
 from pathlib import Path
 
 from compaction_events.adapters import claude_records as records
-from compaction_events.adapters.claude_chain import Coverage, Node, coverage, relinked
-from compaction_events.adapters.claude_records import Record, text_of
+from compaction_events.adapters.claude_chain import Coverage, Node, coverage, relinked, segment
+from compaction_events.adapters.claude_records import Record, id_of, text_of
 from compaction_events.adapters.lines import Head, Line, Trouble, Warnings, read_lines
 from compaction_events.facts import Eviction, Fact, RoundCompleted, SummaryKind, Topology, Trigger
 from compaction_events.measures import estimated_tokens
@@ -46,7 +46,7 @@ def head(path: Path) -> Head | None:
     for line in read_lines(path, Warnings()):
         record = line.record
         first_at = first_at or text_of(record, "timestamp") or ""
-        session_id = text_of(record, "sessionId")
+        session_id = id_of(record, "sessionId")
         if session_id and text_of(record, "uuid") and "parentUuid" in record:
             return Head(session_id, first_at, record.get("isSidechain") is True)
         if line.number >= _HEAD_LINES:
@@ -83,6 +83,8 @@ class ClaudeCodeReading:
         self.warnings = Warnings()
         self._paths = paths
         self._recorder = Recorder(session_id, NAME, source=NAME, topology=Topology.chain, eviction=Eviction.overflow)
+        # Titles and snapshots name no session.
+        self._ids: set[str | None] = {session_id, None}
         self._since: list[Node] = []
         self._set: list[Message] = []
         self._uuids: set[str] = set()
@@ -111,13 +113,14 @@ class ClaudeCodeReading:
 
     def _is_ours(self, line: Line) -> bool:
         record = line.record
-        session_id, uuid = text_of(record, "sessionId"), text_of(record, "uuid")
-        linked = text_of(record, "parentUuid") in self._uuids
-        if not text_of(record, "type") or not (session_id in (None, self._recorder.session_id) or linked):
+        session_id = text_of(record, "sessionId")
+        if any(text_of(record, field) in self._uuids for field in ("parentUuid", "logicalParentUuid")):
+            self._ids.add(session_id)
+        if not text_of(record, "type") or session_id not in self._ids:
             self.warnings.add(line.path, Trouble.foreign_line, line.number)
             return False
         # A file that continues another may repeat its records.
-        return record.get("isSidechain") is not True and uuid not in self._uuids
+        return record.get("isSidechain") is not True and text_of(record, "uuid") not in self._uuids
 
     def _take(self, line: Line) -> Iterator[Fact]:
         record, uuid, at = line.record, text_of(line.record, "uuid"), records.time_of(line.record)
@@ -127,7 +130,7 @@ class ClaudeCodeReading:
             self._started = True
             # Seen from its start: what was said before the first usage is all there was.
             self._overhead_open = record.get("parentUuid") is None and not records.is_boundary(record)
-            yield self._recorder.started(at, agent_version=text_of(record, "version"))
+            yield self._recorder.started(at, agent_version=id_of(record, "version"))
         if records.is_boundary(record):
             yield from self._complete(None)
             self._begin(line, uuid, at)
@@ -169,7 +172,7 @@ class ClaudeCodeReading:
             self.warnings.add(line.path, Trouble.no_time, line.number)
             return
         metadata = records.mapping(line.record, "compactMetadata")
-        kept = _preserved(metadata)
+        kept = self._preserved(metadata)
         start = text_of(line.record, "logicalParentUuid")
         covered = coverage(self._since, start, self._boundary, self._earlier, kept)
         self._passes += 1
@@ -177,11 +180,19 @@ class ClaudeCodeReading:
         self._recorder.before(before, Tokens(records.count(metadata, "preTokens"), self._overhead))
         self._set = [message for message in before if message.id in kept]
         self._pending = _Pending(line.record, at, covered, list(self._set), [])
-        anchor = text_of(records.mapping(metadata, "preservedMessages"), "anchorUuid") or uuid
+        anchor = text_of(records.mapping(metadata, "preservedSegment"), "anchorUuid") or uuid
         stay = [node for node in self._since if node.uuid in kept]
         self._earlier |= {node.uuid for node in self._since if node.uuid and node.uuid not in kept}
         self._since = relinked(stay, anchor)
         self._boundary = uuid
+
+    def _preserved(self, metadata: Record) -> frozenset[str]:
+        """The uuids of the records that a pass keeps verbatim: listed, or in older versions only as a segment."""
+        uuids = records.mapping(metadata, "preservedMessages").get("allUuids")
+        if isinstance(uuids, list):
+            return frozenset(uuid for uuid in uuids if isinstance(uuid, str))
+        ends = records.mapping(metadata, "preservedSegment")
+        return segment(self._since, text_of(ends, "headUuid"), text_of(ends, "tailUuid"))
 
     def _complete(self, usage: int | None) -> Iterator[RoundCompleted]:
         """The pass that is under way ends: its summary and what the tool restored are there."""
@@ -205,12 +216,6 @@ class ClaudeCodeReading:
             token_method=f"before=preTokens after={counted} summary=utf8_bytes/4 overhead={known} raw=rest",
         )
         yield self._recorder.after(after, this, Tokens(usage if post is None else post, overhead))
-
-
-def _preserved(metadata: Record) -> frozenset[str]:
-    """The uuids of the records that a pass keeps verbatim."""
-    uuids = records.mapping(metadata, "preservedMessages").get("allUuids")
-    return frozenset(uuid for uuid in uuids if isinstance(uuid, str)) if isinstance(uuids, list) else frozenset()
 
 
 def _trigger(metadata: Record) -> Trigger | None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
+from compaction_events.facts import MAX_ID_CHARS
 from compaction_events.recorder import Message
 
 Record = dict[str, Any]
@@ -34,6 +35,12 @@ _FRAME = (
     "Continue the conversation from where",
 )
 _EARLIEST, _LATEST = datetime(2000, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
+
+
+def id_of(record: Record, field: str) -> str | None:
+    """A field's text where it can be an id in the contract, or None."""
+    value = text_of(record, field)
+    return value if value is not None and len(value) <= MAX_ID_CHARS else None
 
 
 def text_of(record: Record, field: str) -> str | None:
@@ -74,9 +81,9 @@ def is_said(record: Record) -> bool:
 
 
 def count(record: Record, field: str) -> int | None:
-    """A field's count, or None."""
+    """A field's count, or None. Far below the contract's limit, so that sums of counts stay in it too."""
     value = record.get(field)
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53 else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**48 else None
 
 
 def context_tokens(record: Record) -> int | None:
@@ -153,12 +160,14 @@ def _tool_strings(block: Record) -> Iterator[str]:
 
 
 def _strings(value: object) -> Iterator[str]:
-    """Every text inside a JSON value, but no binary content."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, list):
-        for item in value:
-            yield from _strings(item)
-    elif isinstance(value, dict) and value.get("type") not in ("image", "document"):
-        for item in value.values():
-            yield from _strings(item)
+    """Every text inside a JSON value, in order, but no binary content."""
+    # A list of what is left instead of recursion: a tool's arguments may nest deeper than Python's stack.
+    left = [value]
+    while left:
+        item = left.pop()
+        if isinstance(item, str):
+            yield item
+        elif isinstance(item, list):
+            left.extend(reversed(item))
+        elif isinstance(item, dict) and item.get("type") not in ("image", "document"):
+            left.extend(reversed(list(item.values())))

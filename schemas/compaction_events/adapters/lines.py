@@ -12,12 +12,16 @@ from typing import Any, NamedTuple
 
 import orjson
 
+# Far above any message: a line that long is no transcript, and must not fill the memory.
+MAX_LINE_BYTES = 64 * 1024 * 1024
+
 
 class Trouble(StrEnum):
     """Why a line or a file was passed over, or not read as it stands."""
 
     torn_line = "torn_line"  # the last line has no end: the writer was stopped, or is still at it
     not_json = "not_json"
+    line_too_long = "line_too_long"
     not_utf8 = "not_utf8"  # read all the same, with replacement characters
     foreign_line = "foreign_line"  # JSON, but no record of this session
     foreign_file = "foreign_file"
@@ -74,8 +78,12 @@ def read_lines(path: Path, warnings: Warnings) -> Iterator[Line]:
     """The JSON objects of a file, in order."""
     try:
         with path.open("rb") as file:
-            for number, raw in enumerate(file, 1):
-                if raw.strip():
+            for number, raw in enumerate(iter(lambda: file.readline(MAX_LINE_BYTES), b""), 1):
+                if len(raw) == MAX_LINE_BYTES and not raw.endswith(b"\n"):
+                    warnings.add(path, Trouble.line_too_long, number)
+                    while (raw := file.readline(MAX_LINE_BYTES)) and not raw.endswith(b"\n"):
+                        pass
+                elif raw.strip():
                     record = _record(raw, path, number, warnings)
                     if record is not None:
                         yield Line(path, number, record)
