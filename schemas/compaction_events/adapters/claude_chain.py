@@ -59,7 +59,7 @@ def relinked(kept: Collection[Node], anchor: str | None) -> list[Node]:
 
 
 def coverage(
-    since: Collection[Node], start: str | None, boundary: str | None, earlier: Collection[str], kept: Collection[str]
+    since: Collection[Node], start: str | None, boundary: str | None, known: Collection[str], kept: Collection[str]
 ) -> Coverage:
     """Follow the parent chain through the records since the last boundary.
 
@@ -67,14 +67,14 @@ def coverage(
         since: The records since then, in file order.
         start: The boundary's `logicalParentUuid`. Not always on disk: then the last thing said.
         boundary: The last boundary's uuid.
-        earlier: Uuids of records before it.
+        known: Uuids of all records so far, those before it among them.
         kept: Uuids that the pass keeps verbatim: neither evicted nor in need of being read.
     """
     parents = {node.uuid: node.parent for node in since if node.uuid}
     if start not in parents:
         start = next((node.uuid for node in reversed(list(since)) if node.uuid and node.kind in _SAID), None)
     chain, end = _walk(parents, start)
-    taken_back = _taken_back(since, chain, end, boundary, earlier)
+    taken_back = _taken_back(since, chain, end, boundary, known)
     covered = [node for node in since if node.uuid not in taken_back and node.uuid not in kept]
     read = [node for node in covered if node.uuid in chain]
     if 2 * _said(read) >= _said(covered):
@@ -97,15 +97,15 @@ def _walk(parents: dict[str, str | None], start: str | None) -> tuple[frozenset[
 
 
 def _taken_back(
-    since: Collection[Node], chain: Collection[str], end: str | None, boundary: str | None, earlier: Collection[str]
+    since: Collection[Node], chain: Collection[str], end: str | None, boundary: str | None, known: Collection[str]
 ) -> frozenset[str]:
     """Branches that the user left by rewinding: out of the set before the pass, so the pass did not evict them.
 
     A message typed beside the chain, with a parent on it, begins one; what hangs below belongs to it. If the user went
     back behind the last boundary, all that hangs below that boundary is one.
     """
-    joints = chain if end is None or (end != boundary and end not in earlier) else {*chain, end}
-    left = {boundary} if boundary is not None and end != boundary and end in earlier else set()
+    joints = chain if end is None or (end != boundary and end not in known) else {*chain, end}
+    left = {boundary} if boundary is not None and end != boundary and end in known else set()
     for node in since:
         if node.uuid is None or node.uuid in chain:
             continue

@@ -88,7 +88,6 @@ class ClaudeCodeReading:
         self._since: list[Node] = []
         self._set: list[Message] = []
         self._uuids: set[str] = set()
-        self._earlier: set[str] = set()
         self._boundary: str | None = None
         self._pending: _Pending | None = None
         self._passes = 0
@@ -126,7 +125,7 @@ class ClaudeCodeReading:
         record, uuid, at = line.record, text_of(line.record, "uuid"), records.time_of(line.record)
         if at is not None:
             self._last_at = max(at, self._last_at or at)
-        if uuid is not None and at is not None and not self._started:
+        if at is not None and not self._started and (uuid is not None or records.is_boundary(record)):
             self._started = True
             # Seen from its start: what was said before the first usage is all there was.
             self._overhead_open = record.get("parentUuid") is None and not records.is_boundary(record)
@@ -174,7 +173,7 @@ class ClaudeCodeReading:
         metadata = records.mapping(line.record, "compactMetadata")
         kept = self._preserved(metadata)
         start = text_of(line.record, "logicalParentUuid")
-        covered = coverage(self._since, start, self._boundary, self._earlier, kept)
+        covered = coverage(self._since, start, self._boundary, self._uuids, kept)
         self._passes += 1
         before = [message for message in self._set if message.id not in covered.taken_back]
         self._recorder.before(before, Tokens(records.count(metadata, "preTokens"), self._overhead))
@@ -182,7 +181,6 @@ class ClaudeCodeReading:
         self._pending = _Pending(line.record, at, covered, list(self._set), [])
         anchor = text_of(records.mapping(metadata, "preservedSegment"), "anchorUuid") or uuid
         stay = [node for node in self._since if node.uuid in kept]
-        self._earlier |= {node.uuid for node in self._since if node.uuid and node.uuid not in kept}
         self._since = relinked(stay, anchor)
         self._boundary = uuid
 
@@ -201,11 +199,9 @@ class ClaudeCodeReading:
             return
         metadata = records.mapping(pending.boundary, "compactMetadata")
         post = records.count(metadata, "postTokens")
-        counted = "postTokens" if post is not None else "usage" if usage is not None else "estimate"
         summary = pending.summary
         after = [*([summary] if summary is not None else []), *pending.kept, *pending.restored]
-        overhead = self._overhead if counted == "usage" else None
-        known = "unknown" if self._overhead is None else "first_usage" if overhead is not None else "first_usage,none_after"
+        overhead = self._overhead if post is None and usage is not None else None
         this = Pass(
             self._passes,
             pending.at,
@@ -213,9 +209,18 @@ class ClaudeCodeReading:
             claimed=pending.covered.claimed,
             read=pending.covered.read,
             summary_kind=_kind(summary),
-            token_method=f"before=preTokens after={counted} summary=utf8_bytes/4 overhead={known} raw=rest",
+            token_method=self._token_method(metadata, usage),
         )
         yield self._recorder.after(after, this, Tokens(usage if post is None else post, overhead))
+
+    def _token_method(self, metadata: Record, usage: int | None) -> str:
+        before = "preTokens" if records.count(metadata, "preTokens") is not None else "estimate"
+        counted = usage is not None
+        after = "postTokens" if records.count(metadata, "postTokens") is not None else "usage" if counted else "estimate"
+        overhead = "unknown" if self._overhead is None else "first_usage"
+        if overhead != "unknown" and after != "usage":
+            overhead += ",none_after"
+        return f"before={before} after={after} summary=utf8_bytes/4 overhead={overhead} raw=rest"
 
 
 def _trigger(metadata: Record) -> Trigger | None:

@@ -224,6 +224,33 @@ def test_tokens_after_a_pass(case: Tokens, tmp_path: Path) -> None:
     assert ((after.raw_tokens, after.summary_tokens, after.overhead_tokens), found.token_method) == (case.after, case.method)
 
 
+def test_before_is_estimated_where_the_boundary_has_no_count(tmp_path: Path) -> None:
+    transcript = opened()
+    transcript.boundary(preTokens=None)
+    found = only_round(transcript, tmp_path)
+    assert found.before is not None
+    assert (without_cosine(found.before), found.token_method) == (
+        Composition(raw_tokens=17, summary_tokens=0, overhead_tokens=1_000, distinct_source_spans=1, summary_depth_max=0),
+        "before=estimate after=estimate summary=utf8_bytes/4 overhead=first_usage,none_after raw=rest",
+    )
+
+
+def test_a_file_that_begins_with_a_boundary(tmp_path: Path) -> None:
+    """What was before is in a file that is not here; the pass is told all the same, and begins the session."""
+    transcript = Transcript()
+    metadata = {"trigger": "auto", "preTokens": 2_000}
+    transcript.record("system", uuid=None, subtype="compact_boundary", compactMetadata=metadata)
+    transcript.summary(SUMMARY)
+    transcript.reply("on", 1_100)
+    found = facts(transcript.write(tmp_path / "a.jsonl"))
+    assert [fact.type for fact in found] == ["session.started", "round.completed", "session.ended"]
+    assert isinstance(found[1], RoundCompleted)
+    assert (found[1].before, without_cosine(found[1].after)) == (
+        Composition(raw_tokens=2_000, summary_tokens=0, distinct_source_spans=0, summary_depth_max=0),
+        Composition(raw_tokens=1_094, summary_tokens=6, distinct_source_spans=0, summary_depth_max=1),
+    )
+
+
 def test_overhead_is_not_guessed_where_the_file_begins_midway(tmp_path: Path) -> None:
     transcript = Transcript(parent="u0")
     transcript.user(ASK)
