@@ -217,20 +217,29 @@ class Lane:
     async def _process(
         self, messages: list[Any], records: list[Any], ends: dict[str, int], fault: str | None = None
     ) -> None:
-        begun = self._loop.time()
-        while records and self.open:
-            effects = self._core.apply(records) if fault is None else self._core.undecodable(records, fault)
-            if await self._commit(effects, ends):
-                self._metrics.committed(self.partition, len(records), self._loop.time() - begun)
-                if fault is not None:
-                    self._metrics.undecodable(records[0].topic, len(records))
-                break
-        else:
-            if records:
-                return  # revoked before it could be committed
+        """Compute and commit until it is committed or the partition is no longer ours."""
+        if records and not await self._apply(records, ends, fault):
+            return
         self.expected.update(ends)
         for message in messages:
             self._consumer.ack(message)
+
+    async def _apply(self, records: list[Any], ends: dict[str, int], fault: str | None) -> bool:
+        begun = self._loop.time()
+        while self.open:
+            effects = self._core.apply(records) if fault is None else self._core.undecodable(records, fault)
+            if await self._commit(effects, ends):
+                self._measure(records, effects, begun, fault)
+                return True
+        return False
+
+    def _measure(self, records: list[Any], effects: Effects, begun: float, fault: str | None) -> None:
+        self._metrics.committed(self.partition, len(records), self._loop.time() - begun)
+        if fault is not None:
+            self._metrics.undecodable(records[0].topic, len(records))
+        if effects.findings:
+            oldest_ms = min(record.timestamp for record in records)
+            self._metrics.detected(len(effects.findings), max(0.0, time.time() - oldest_ms / 1000))
 
     async def _commit(self, effects: Effects, ends: Mapping[str, int]) -> bool:
         """Make the effects durable.
@@ -258,8 +267,13 @@ class Lane:
         # Still ours: whoever closes this lane waits for its task, and cancels it before the store is closed.
         self._store.write(writes, {table: reached[outlets.changelogs[table]] for table in writes})
         self._core.committed(effects)
-        self._metrics.count(effects.counts)
+        self._count(effects)
         return True
+
+    def _count(self, effects: Effects) -> None:
+        # A finding's key is its session.
+        key = effects.findings[-1].key if effects.findings else None
+        self._metrics.count(effects.counts, key.decode(errors="replace") if key else None)
 
     async def _back_off(self) -> None:
         self._metrics.aborted()
@@ -284,17 +298,14 @@ class Lane:
             await self._commit(effects, {})  # when aborted, the next tick computes it again
         else:
             self._core.committed(effects)
-            self._metrics.count(effects.counts)
+            self._count(effects)
 
     async def _look_for_holes(self) -> None:
         """A batch dropped at the end of a log has no next one that would show the hole: the position shows it."""
         for topic in self.expected:
             tp = TP(topic, self.partition)
             reading = self._consumer.reading(tp)
-            stuck = (
-                reading is not None and reading[0] > self.expected[topic]
-                and not self._waiting and not self._consumer.outstanding(tp)
-            )  # fmt: skip
+            stuck = reading is not None and reading[0] > self.expected[topic] and not self._waiting
             # Twice in a row, because a batch is in flight for a moment between the consumer's thread and this one.
             if stuck and self._suspected.get(topic) == self.expected[topic]:
                 await self._find(tp)

@@ -21,18 +21,20 @@ from prometheus_client.registry import Collector
 
 PREFIX = "compaction"
 MAX_EXEMPLAR_CHARS = 64
+BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 # name: (what it counts, labels). The pure middle may count any of these.
 DOMAIN: dict[str, tuple[str, tuple[str, ...]]] = {
-    "events": ("Input records applied.", ("type",)),
-    "rounds": ("Compaction rounds applied.", ("cause",)),
-    "alerts_raised": ("Alerts raised.", ("check", "severity")),
-    "alerts_resolved": ("Alerts resolved.", ("check",)),
-    "orders": ("Remediation orders by what happened to them.", ("action", "status")),
+    "facts": ("Input facts by what became of them.", ("type", "outcome")),
+    "findings": ("Alerts.", ("check", "severity", "status")),
+    "findings_dropped": ("Alerts that were not opened because a session may hold only so many.", ("check",)),
     "checks_skipped": ("Checks that an absent input skipped.", ("check", "reason")),
-    "dead_letters": ("Records that could not be used.", ("reason",)),
-    "no_effect": ("Valid records without effect.", ("reason",)),
+    "orders": ("Remediation orders published.", ("action", "status")),
+    "orders_held": ("Remediation orders held back.", ("action", "reason")),
+    "orders_ended": ("Remediation orders that came to an end.", ("action", "outcome")),
+    "answers": ("Acknowledgements of controllers.", ("action", "status")),
     "sessions": ("Sessions by what happened to them.", ("status",)),
+    "dead_letters": ("Records that could not be used.", ("topic", "reason")),
 }
 
 
@@ -51,7 +53,11 @@ class Metrics:
         self._undecodable = self._counter("records_undecodable", "Records the client library could not read.", ("topic",))
         self._duration = Histogram(
             f"{PREFIX}_transaction_duration_seconds", "From the first record handed over to the commit.",
-            registry=self.registry, buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60),
+            registry=self.registry, buckets=BUCKETS_S,
+        )  # fmt: skip
+        self._delay = Histogram(
+            f"{PREFIX}_detection_delay_seconds", "At most: from the append time of the oldest record of the batch to the commit.",
+            registry=self.registry, buckets=BUCKETS_S,
         )  # fmt: skip
         self._recovery = Gauge(f"{PREFIX}_recovery_duration_seconds", "The last recovery.", registry=self.registry)
         self._ready = Gauge(f"{PREFIX}_ready", "1 when /ready says yes.", registry=self.registry)
@@ -67,20 +73,25 @@ class Metrics:
 
         Args:
             counts: As in `Effects.counts`.
-            session: Attached to the counts as an exemplar, where there is one.
+            session: A session of which something was found; attached to the findings as an exemplar.
         """
-        exemplar = {"session": exemplar_id(session)} if session else None
         for (name, *labels), amount in counts.items():
             counter = self._domain.get(name)
-            child = counter.labels(*labels) if counter is not None and labels else counter
-            if child is None:
-                child = self._others.labels(name)
-            child.inc(amount, exemplar)
+            if counter is None or len(labels) != len(DOMAIN[name][1]):
+                self._others.labels(name).inc(amount)
+                continue
+            exemplar = {"session": exemplar_id(session)} if session and name == "findings" else None
+            counter.labels(*labels).inc(amount, exemplar)
 
     def committed(self, partition: int, records: int, seconds: float) -> None:
         self._records.labels(str(partition)).inc(records)
         self._transactions.labels("committed").inc()
         self._duration.observe(seconds)
+
+    def detected(self, findings: int, seconds: float) -> None:
+        """Findings were published so long after the oldest record they can rest on."""
+        for _ in range(findings):
+            self._delay.observe(seconds)
 
     def aborted(self) -> None:
         self._transactions.labels("aborted").inc()

@@ -25,6 +25,7 @@ from compaction_monitor.store import Stores
 log = logging.getLogger(__name__)
 
 VERSION = "v1"
+IDLE_S = 1.0
 
 
 def table_name(table: str) -> str:
@@ -80,7 +81,12 @@ class BatchRecovery(Recovery):  # type: ignore[misc]  # faust is partly untyped
         # no record has, and it waits for ever. A batch's offset is the position it reaches, less one.
         queue = self.tables.changelog_queue
         while not self.should_stop:
-            event = await queue.get()
+            try:
+                async with asyncio.timeout(IDLE_S):
+                    event = await queue.get()
+            except TimeoutError:
+                await self._look_for_holes()
+                continue
             await self._apply(event.message.tp, event.message.value, event.message.offset)
             await asyncio.sleep(0)  # a full queue never waits, and the web server should answer
 
@@ -100,6 +106,16 @@ class BatchRecovery(Recovery):  # type: ignore[misc]  # faust is partly untyped
         if self.in_recovery and not self.need_recovery():
             self._set_recovery_ended()
             self.signal_recovery_end.set()
+
+    async def _look_for_holes(self) -> None:
+        """A batch lost at the end of a changelog has no next one that would show the hole."""
+        if not self.in_recovery:
+            return
+        for tp, left in self.active_remaining().items():
+            reading = self.app.consumer.reading(tp)
+            if left > 0 and reading is not None and reading[0] > self.active_offsets[tp] + 1:
+                log.warning("%s: the last changelog batches were lost on the way, reading them again", tp)
+                await self.app.consumer.rewind({tp: self.active_offsets[tp] + 1})
 
     async def _seek_offsets(self, consumer: Any, tps: set[TP], offsets: Any, title: str) -> None:
         # To a new lineage, so that what was fetched before is not taken for the first batch.

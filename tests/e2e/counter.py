@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import logging
 import os
+import random
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
 from compaction_monitor.effects import SESSIONS, Effects, Outgoing, Reader, Record
-from compaction_monitor.settings import load
+from compaction_monitor.settings import SettingsError, load
+from compaction_monitor.transport import Consumer
 from compaction_monitor.worker import run_worker
 
 EVERY = 10
@@ -54,6 +57,25 @@ class CounterCore:
         return CounterPartition(partition, rows)
 
 
+def drop_batches(share: float) -> None:
+    """Make the transport lose this share of what it hands out, changelog batches too: what its guard is for."""
+    handed_out, chosen = Consumer.getmany, random.Random(0)
+
+    async def getmany(self: Consumer, timeout: float) -> AsyncIterator[tuple[Any, Any]]:
+        async for tp, message in handed_out(self, timeout):
+            if chosen.random() >= share:
+                yield tp, message
+
+    Consumer.getmany = getmany
+
+
 if __name__ == "__main__":
+    if os.environ.pop("COMPACTION_MONITOR_DROP_BATCHES", None):
+        drop_batches(1 / 3)
     logging.basicConfig(level=os.environ.get("LOG", "INFO"), format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    sys.exit(run_worker(load(), CounterCore()))
+    try:
+        settings = load()
+    except SettingsError as exc:
+        logging.critical("%s", exc)
+        sys.exit(78)
+    sys.exit(run_worker(settings, CounterCore()))
