@@ -1,0 +1,21 @@
+"""The command line. One module per group of commands; each is thin, the work is in functions that know no terminal."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Entry point of `compaction-monitor`."""
+    try:
+        from compaction_monitor.cli.app import app
+    except ModuleNotFoundError as missing:
+        if missing.name not in ("typer", "rich"):
+            raise
+        # The base install is for agents; it has no terminal library to say this with.
+        sys.stderr.write(
+            f"compaction-monitor: the command line needs {missing.name}, which is not installed.\n"
+            "Install an extra: pip install 'compaction-monitor[adapters]' (scan, lint), or [monitor] (all commands).\n"
+        )
+        raise SystemExit(1) from None
+    app(prog_name="compaction-monitor")

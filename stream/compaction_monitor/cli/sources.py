@@ -1,0 +1,215 @@
+"""Files as facts: sessions that agents left on disk (by an adapter), and recorded events (one JSON event a line).
+
+What a file is, its content decides. Facts of recorded events come in the order of the log; a line that breaks the
+contract is reported and passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import orjson
+
+from compaction_events.codec import TYPE_PREFIX, TYPES, Decoded, decode
+from compaction_events.errors import ContractError, Fault, Reason
+from compaction_events.facts import Fact
+from compaction_events.findings import FINDING_TYPES
+from compaction_monitor.cli.exits import Code, Problem, extra
+from compaction_monitor.reports import SessionReport
+from compaction_monitor.rules import Rules
+
+EVENTS = "events"
+_HEAD_LINES = 20
+_SHOWN_FAULTS = 5
+_SHOWN_CHARS = 42
+
+
+class Item(NamedTuple):
+    """One fact and where it came from. `source` is an adapter's name or `events`; `files` those of the session."""
+
+    fact: Fact
+    ce_id: str | None
+    source: str
+    files: tuple[str, ...]
+
+
+class BadLine(NamedTuple):
+    """A line that breaks the contract."""
+
+    path: Path
+    line: int
+    error: ContractError
+
+
+class Found(NamedTuple):
+    """What the paths hold: files of recorded events, and the sessions an adapter found, with how to read each."""
+
+    events: tuple[Path, ...]
+    sessions: tuple[tuple[tuple[Path, ...], Callable[[], Iterator[Item]]], ...]
+
+
+class Sources:
+    """Reads what the paths hold; what was passed over is in `warnings` and `bad_lines` afterwards.
+
+    Args:
+        paths: Files and folders; none: where the known agents keep their sessions.
+
+    Raises:
+        Problem: A path does not exist.
+    """
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        for path in paths:
+            if not path.exists():
+                raise Problem(Code.not_found, f"No such file or folder: {path}", todo="Check the path.")
+        self.bad_lines: list[BadLine] = []
+        self._adapter_warnings: list[str] = []
+        self.found = self._find(paths)
+        self.size = sum(path.stat().st_size for path in self.files)
+
+    @property
+    def files(self) -> list[Path]:
+        """Every file that is read, in reading order."""
+        return [*self.found.events, *(path for paths, _ in self.found.sessions for path in paths)]
+
+    @property
+    def warnings(self) -> list[str]:
+        """One line for each kind of trouble in each file."""
+        first: dict[tuple[Path, str], tuple[BadLine, int]] = {}
+        for bad in self.bad_lines:
+            key = (bad.path, bad.error.reason.value)
+            known, count = first.get(key, (bad, 0))
+            first[key] = (known, count + 1)
+        lines = [
+            f"{bad.path}:{bad.line}: {bad.error.reason}: {told(bad.error)}" + (f" ({count} such lines)" if count > 1 else "")
+            for bad, count in first.values()
+        ]
+        return [*lines, *self._adapter_warnings]
+
+    def read(self, advance: Callable[[int], None] = lambda _: None) -> Iterator[Item]:
+        """Every fact, file by file and session by session.
+
+        Args:
+            advance: Told how many bytes were read since the last call.
+        """
+        for path in self.found.events:
+            yield from self._read_events(path, advance)
+        for paths, reading in self.found.sessions:
+            yield from reading()
+            advance(sum(path.stat().st_size for path in paths))
+
+    def _find(self, paths: Sequence[Path]) -> Found:
+        with extra("adapters"):
+            from compaction_events import adapters
+            from compaction_events.adapters.lines import Warnings
+        files = list(_files(paths))
+        recorded = [path for path in files if _holds_events(path)]
+        events = frozenset(recorded)
+        rest = [path for path in files if path not in events]
+        warnings = Warnings()
+        # Without paths the adapters know where to look; with nothing left to look at, they must not.
+        sessions = adapters.find(rest, warnings) if rest or not paths else []
+        self._adapter_warnings += map(str, warnings)
+
+        def reader(session: adapters.Session) -> Callable[[], Iterator[Item]]:
+            def read() -> Iterator[Item]:
+                with extra("adapters"):
+                    reading = adapters.read_session(session)
+                    for fact in reading:
+                        yield Item(fact, None, session.adapter, tuple(map(str, session.paths)))
+                self._adapter_warnings.extend(map(str, reading.warnings))
+
+            return read
+
+        return Found(tuple(recorded), tuple((session.paths, reader(session)) for session in sessions))
+
+    def _read_events(self, path: Path, advance: Callable[[int], None]) -> Iterator[Item]:
+        files = (str(path),)
+        for number, raw, decoded in read_events(path):
+            advance(len(raw))
+            if isinstance(decoded, ContractError):
+                self.bad_lines.append(BadLine(path, number, decoded))
+            else:
+                yield Item(decoded.event, decoded.ce_id, EVENTS, files)
+
+
+def read_events(path: Path) -> Iterator[tuple[int, bytes, Decoded | ContractError]]:
+    """The lines of a file of recorded events: number (from 1), the line, and the event or what is wrong with it."""
+    try:
+        with path.open("rb") as file:
+            for number, raw in enumerate(file, 1):
+                if line := raw.strip():
+                    yield number, raw, _decoded(line)
+    except OSError as error:
+        raise Problem(Code.failed, f"Cannot read {path}", error.strerror or "", "Check its permissions.") from None
+
+
+def shown(value: str) -> str:
+    """The value of a fault, unless it may be text of a session: whatever is long, or has spaces in it.
+
+    >>> shown("'round.complete'"), shown("-3"), shown("'please fix the parser'")
+    ("'round.complete'", '-3', '(not shown)')
+    """
+    is_literal = value.startswith(("'", '"', "b'", 'b"', "{", "[", "("))
+    return "(not shown)" if is_literal and (len(value) > _SHOWN_CHARS or " " in value) else value
+
+
+def told(error: ContractError) -> str:
+    """The faults of a line, without the session's text."""
+    faults = [f"{fault.field}: {shown(fault.value)} (allowed: {fault.allowed})" for fault in error.faults[:_SHOWN_FAULTS]]
+    more = len(error.faults) - _SHOWN_FAULTS
+    return "; ".join(faults) + (f"; and {more} more" if more > 0 else "")
+
+
+def _decoded(line: bytes) -> Decoded | ContractError:
+    try:
+        decoded = decode(line, check_key=False)
+    except ContractError as error:
+        return error
+    if isinstance(decoded.event, FINDING_TYPES):
+        fault = Fault("type", decoded.event.type, "an event of an agent or an answer of a controller")
+        return ContractError(Reason.wrong_topic, [fault])
+    return decoded
+
+
+def reports(items: Iterable[Item], rules: Rules) -> list[SessionReport]:
+    """Fold every fact into its session's report, in log order; sessions in the order in which they begin."""
+    found: dict[tuple[str, str], SessionReport] = {}
+    for item in items:
+        key = (item.source, item.fact.session_id)
+        report = found.get(key)
+        if report is None:
+            report = found[key] = SessionReport(item.fact.session_id, item.source, item.files)
+        report.files += [file for file in item.files if file not in report.files]
+        report.add(item.fact, rules, item.ce_id)
+    return list(found.values())
+
+
+def _files(paths: Iterable[Path]) -> Iterator[Path]:
+    """The files in these paths, each once; of folders, those with `.jsonl` in their name."""
+    seen: set[Path] = set()
+    for path in paths:
+        for file in sorted(path.rglob("*.jsonl*")) if path.is_dir() else [path]:
+            if file.is_file() and file not in seen:
+                seen.add(file)
+                yield file
+
+
+def _holds_events(path: Path) -> bool:
+    """Whether one of the first lines names a type of ours; a bad line before it does not hide it."""
+    try:
+        with path.open("rb") as file:
+            return any(_names_our_type(line) for line, _ in zip(file, range(_HEAD_LINES), strict=False))
+    except OSError:
+        return False
+
+
+def _names_our_type(line: bytes) -> bool:
+    try:
+        found = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return False
+    kind = found.get("type") if isinstance(found, dict) else None
+    return isinstance(kind, str) and (kind in TYPES or kind.startswith(TYPE_PREFIX))
