@@ -52,9 +52,10 @@ class Concern(NamedTuple):
     alert_id: str
 
 
-def order_id(step: Step, plan: Plan, subject: str) -> str:
-    """The id of the order this step would give."""
-    return finding_id(step.session_id, plan.action, subject, step.cause_id, getattr(plan, "trial_number", 0))
+def order_id(step: Step, check: str, plan: Plan, subject: str) -> str:
+    """The id of the order this step would give for a check: two checks may ask for the same action at once."""
+    kind = f"{plan.action} for {check}"
+    return finding_id(step.session_id, kind, subject, step.cause_id, getattr(plan, "trial_number", 0))
 
 
 def request(
@@ -83,7 +84,7 @@ def request(
     replaced = [] if beside else [order for order in same if order.action != HALT]
     finding = RemediationRequested(
         session_id=step.session_id,
-        id=order_id(step, plan, subject),
+        id=order_id(step, concern.check, plan, subject),
         action=Action(plan.action),
         agent=step.session.agent,
         subject=subject,

@@ -24,6 +24,7 @@ from compaction_events.findings import (
 from compaction_monitor.fold import Folded, fold
 from compaction_monitor.rules import Rules
 from compaction_monitor.state import Session
+from compaction_monitor.tree import Ledger, Node
 
 Document = dict[str, Any]
 
@@ -38,6 +39,33 @@ def stamp(at: datetime) -> str:
     '2026-01-05T09:00:00Z'
     """
     return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+class _Checkpoints:
+    """A session's tree in memory, as the fold reads it."""
+
+    def __init__(self) -> None:
+        self._ledger = Ledger()
+        self._nodes: dict[str, Node] = {}
+
+    def ledger(self) -> Ledger:
+        return self._ledger
+
+    def node(self, node_id: str) -> Node | None:
+        return self._nodes.get(node_id)
+
+    def nodes(self) -> Iterable[tuple[str, Node]]:
+        return list(self._nodes.items())
+
+    def keep(self, folded: Folded) -> None:
+        """Take over what a fact changed."""
+        if folded.ledger is not None or folded.ledger_gone:
+            self._ledger = folded.ledger or Ledger()
+        for name, node in folded.nodes.items():
+            if node is None:
+                self._nodes.pop(name, None)
+            else:
+                self._nodes[name] = node
 
 
 class SessionReport:
@@ -56,6 +84,7 @@ class SessionReport:
         self.facts: Counter[str] = Counter()
         self.counts: Counter[tuple[str, ...]] = Counter()
         self._session: Session | None = None
+        self._checkpoints = _Checkpoints()
         self._agent: tuple[str, str | None] = ("unknown", None)
         self._rounds: list[Document] = []
         self._alerts: dict[str, Document] = {}
@@ -64,8 +93,10 @@ class SessionReport:
 
     def add(self, fact: Fact, rules: Rules, ce_id: str | None = None) -> Sequence[Finding]:
         """Fold one fact; return what was published for it."""
-        folded = fold(self._session, fact, derived_id(fact) if ce_id is None else ce_id, rules)
+        id_ = derived_id(fact) if ce_id is None else ce_id
+        folded = fold(self._session, fact, id_, rules, rows=self._checkpoints)
         self._session = folded.session
+        self._checkpoints.keep(folded)
         self.facts[fact.type] += 1
         self.counts.update(folded.counts)
         if isinstance(fact, SessionStarted):

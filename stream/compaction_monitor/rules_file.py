@@ -26,7 +26,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from compaction_events.findings import Severity
-from compaction_monitor.checks import CHECKS
+from compaction_monitor.evidence import WORDS
 from compaction_monitor.rules import WINDOW_ROUNDS, AgentRules, Rules, Thresholds
 
 YEAR_S: Final = 366 * 86_400
@@ -94,6 +94,8 @@ LOOP: Final[Mapping[str, Range]] = {
     "trials_max": Range(1, 100, whole=True),
     "loop_regenerations": Range(1, 10_000, whole=True),
 }
+CHECKS: Final = tuple(name for name in WORDS if not name.startswith("remediation_"))
+"""What can be switched and weighed. What the loop with the controllers says of itself is governed by `loop`."""
 _TOP: Final[Mapping[str, Range]] = {"expiry_s": Range(60, YEAR_S), "clock_ahead_s": Range(0, 86_400)}
 # The second must not be below the first, or what has begun could never end.
 _ORDERED: Final = (("raw_ratio_floor", "raw_ratio_recovered"), ("risk_below_ratio", "risk_over_ratio"))
@@ -189,7 +191,7 @@ class _Reader:
         return frozenset(name for name in names if isinstance(name, str))
 
     def _severities(self, table: dict[str, Any], at: str) -> Iterator[tuple[str, Severity]]:
-        self._known(table, at, tuple(CHECKS))
+        self._known(table, at, CHECKS)
         for check, word in table.items():
             if check in CHECKS and isinstance(word, str) and word in set(Severity):
                 yield check, Severity(word)

@@ -49,7 +49,7 @@ def add(
     plan = None if step.rules.observe else plan
     about = subject if order_subject is None else order_subject
     found = {name: value for name, value in evidence.items() if value is not None}
-    order_id = orders.order_id(step, plan, about) if plan else None
+    order_id = orders.order_id(step, check, plan, about) if plan else None
     alert = step.raise_alert(check, severity, basis, found, listed, subject, remediation_id=order_id)
     if alert is not None and plan is not None:
         _count_order(step.tree, about)
