@@ -73,7 +73,7 @@ class Lane:
         expected: Per input topic the position to go on from.
         ticks_from: Per input topic the position that must be reached before ticks start: what was already in the log
             at assignment could answer an order whose deadline has passed.
-        exit: Ends the process with a code and a reason.
+        end_process: Called with an exit code and a reason.
     """
 
     def __init__(
@@ -89,14 +89,14 @@ class Lane:
         metrics: Metrics,
         expected: Mapping[str, int],
         ticks_from: Mapping[str, int],
-        exit: Callable[[int, str], None],
+        end_process: Callable[[int, str], None],
     ) -> None:
         self.partition = partition
         self.expected = dict(expected)
         self.open = True
         self._core, self._store, self._transactor, self._consumer = core, store, transactor, consumer
         self._outlets, self._settings, self._metrics = outlets, settings, metrics
-        self._ticks_from, self._exit = dict(ticks_from), exit
+        self._ticks_from, self._end_process = dict(ticks_from), end_process
         self._waiting: deque[Any] = deque()
         self._wake = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -141,12 +141,12 @@ class Lane:
         except asyncio.CancelledError:
             raise
         except Fenced as exc:
-            self._exit(EX_FENCED, str(exc))
+            self._end_process(EX_FENCED, str(exc))
         except NewerStateError as exc:
-            self._exit(EX_CONFIG, f"partition {self.partition}: {exc}. Start the newer release again.")
-        except Exception as exc:  # noqa: BLE001 - a stopped lane in a running worker would be silence
+            self._end_process(EX_CONFIG, f"partition {self.partition}: {exc}. Start the newer release again.")
+        except Exception as exc:
             log.exception("partition %d failed", self.partition)
-            self._exit(EX_SOFTWARE, f"partition {self.partition}: {exc!r}")
+            self._end_process(EX_SOFTWARE, f"partition {self.partition}: {exc!r}")
 
     async def _sleep(self) -> None:
         self._wake.clear()
@@ -214,9 +214,7 @@ class Lane:
         self._metrics.lost(tp.topic, lost)
         self.expected[tp.topic] = start
 
-    async def _process(
-        self, messages: list[Any], records: list[Any], ends: dict[str, int], fault: str | None = None
-    ) -> None:
+    async def _process(self, messages: list[Any], records: list[Any], ends: dict[str, int], fault: str | None = None) -> None:
         """Compute and commit until it is committed or the partition is no longer ours."""
         if records and not await self._apply(records, ends, fault):
             return

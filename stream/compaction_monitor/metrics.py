@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import version
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
-from prometheus_client import exposition
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, exposition
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
@@ -56,7 +55,7 @@ class Metrics:
             registry=self.registry, buckets=BUCKETS_S,
         )  # fmt: skip
         self._delay = Histogram(
-            f"{PREFIX}_detection_delay_seconds", "At most: from the append time of the oldest record of the batch to the commit.",
+            f"{PREFIX}_detection_delay_seconds", "At most: from the oldest record of the batch to the commit.",
             registry=self.registry, buckets=BUCKETS_S,
         )  # fmt: skip
         self._recovery = Gauge(f"{PREFIX}_recovery_duration_seconds", "The last recovery.", registry=self.registry)
@@ -122,7 +121,8 @@ class Metrics:
         """The page and its content type: OpenMetrics (with exemplars) for whoever accepts it, else Prometheus text."""
         self._ready.set(ready)
         if "application/openmetrics-text" in accept:
-            return openmetrics.generate_latest(self.registry), openmetrics.CONTENT_TYPE_LATEST
+            page: bytes = openmetrics.generate_latest(self.registry)  # type: ignore[no-untyped-call]  # prometheus_client
+            return page, openmetrics.CONTENT_TYPE_LATEST
         return exposition.generate_latest(self.registry), exposition.CONTENT_TYPE_LATEST
 
 

@@ -45,12 +45,12 @@ class Ownership:
         metrics: Metrics,
         outlets: Outlets,
         consumer: Callable[[], Any],
-        exit: Callable[[int, str], None],
+        end_process: Callable[[int, str], None],
     ) -> None:
         self.lanes: dict[int, Lane] = {}
         self.phase = "starting"
         self._settings, self._core, self._stores, self._metrics = settings, core, stores, metrics
-        self._outlets, self._consumer, self._exit = outlets, consumer, exit
+        self._outlets, self._consumer, self._end_process = outlets, consumer, end_process
         self._transactors: dict[int, Transactor] = {}
         self._epoch = 0
         self._close_timeout_s = min(3.0, settings.shutdown_timeout_s / 2)
@@ -91,8 +91,14 @@ class Ownership:
             False when the assignment has changed meanwhile, or the worker refuses to go on.
         """
         epoch = self._epoch
-        partitions = sorted({tp.partition for tp in self._consumer().assignment()})
+        assigned = self._consumer().assignment()
+        partitions = sorted({tp.partition for tp in assigned})
         inputs = [TP(topic, partition) for partition in partitions for topic in self._settings.input_topics]
+        if set(partitions) != set(self._transactors) or not assigned.issuperset(inputs):
+            # The leader of the group saw only some of the topics, ours or its own.
+            log.warning("assigned only some topics of the partitions %s; asking for another assignment", partitions)
+            await self._consumer().rejoin()
+            return False
         starts = await self._consumer().earliest_offsets(*inputs) if inputs else {}
         ends = await self._consumer().highwaters(*inputs) if inputs else {}
         if epoch != self._epoch:
@@ -101,7 +107,7 @@ class Ownership:
             for partition in partitions:
                 self.lanes[partition] = self._lane(partition, starts, ends)
         except (Refusal, NewerStateError) as exc:
-            self._exit(EX_CONFIG, str(exc))
+            self._end_process(EX_CONFIG, str(exc))
             return False
         self.phase = "working"
         self._metrics.recovery_ended()
@@ -123,7 +129,7 @@ class Ownership:
             metrics=self._metrics,
             expected=expected,
             ticks_from={outcomes: ends[TP(outcomes, partition)]},
-            exit=self._exit,
+            end_process=self._end_process,
         )
 
     def _go_on_from(self, tp: TP, starts: dict[TP, int], ends: dict[TP, int]) -> int:

@@ -13,7 +13,7 @@ import ssl
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import (
@@ -23,7 +23,6 @@ from pydantic_settings import (
     SettingsConfigDict,
     TomlConfigSettingsSource,
 )
-from typing_extensions import Annotated
 
 PREFIX = "COMPACTION_MONITOR_"
 CONFIG_VARIABLE = f"{PREFIX}CONFIG"
@@ -80,8 +79,6 @@ class Settings(BaseSettings):
     cafile: Path | None = None
     certfile: Path | None = None
     keyfile: Path | None = None
-
-    _config_file: ClassVar[Path | None] = None
 
     @classmethod
     def settings_customise_sources(
@@ -184,6 +181,7 @@ def load(**overrides: Any) -> Settings:
     given = {name: value for name, value in overrides.items() if value is not None}
     try:
         _check_names(os.environ)
+        _check_config(os.environ.get(CONFIG_VARIABLE))
         return Settings(**given)
     except ValidationError as exc:
         raise SettingsError("\n".join(_fault(error) for error in exc.errors())) from exc
@@ -197,6 +195,12 @@ def _check_names(environ: Mapping[str, str]) -> None:
     unknown = sorted(name for name in environ if name.startswith(PREFIX) and name not in known)
     if unknown:
         raise SettingsError(f"{unknown[0]}: no such setting; known: {', '.join(sorted(known))}")
+
+
+def _check_config(config: str | None) -> None:
+    """A file that is named and missing would be ignored without a word."""
+    if config is not None and not Path(config).is_file():
+        raise SettingsError(f"{CONFIG_VARIABLE}={config!r}: no such file")
 
 
 def _fault(error: Any) -> str:

@@ -75,7 +75,7 @@ class BatchRecovery(Recovery):  # type: ignore[misc]  # faust is partly untyped
             await self.app.owned.claim({tp.partition for tp in tps})
         await super()._build_highwaters(consumer, tps, destination, title)
 
-    @Service.task
+    @Service.task  # type: ignore[untyped-decorator]  # mode is partly untyped
     async def _slurp_changelogs(self) -> None:
         # In place of Faust's, which counts on the offset of the last record: a changelog ends in a marker, whose offset
         # no record has, and it waits for ever. A batch's offset is the position it reaches, less one.
@@ -128,6 +128,8 @@ class BatchRecovery(Recovery):  # type: ignore[misc]  # faust is partly untyped
 
 class Tables(TableManager):  # type: ignore[misc]  # faust is partly untyped
     """Faust's table manager with our recovery."""
+
+    _recovery: BatchRecovery | None = None
 
     @property
     def recovery(self) -> BatchRecovery:

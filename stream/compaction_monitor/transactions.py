@@ -39,7 +39,9 @@ class Aborted(Exception):
 class Transactor:
     """The transactional producer of one partition number."""
 
-    def __init__(self, partition: int, transactional_id: str, options: Mapping[str, Any], *, timeout_s: float, request_s: float) -> None:
+    def __init__(
+        self, partition: int, transactional_id: str, options: Mapping[str, Any], *, timeout_s: float, request_s: float
+    ) -> None:
         self._partition = partition
         self._timeout_s = timeout_s
         self._producer = AIOKafkaProducer(
@@ -120,7 +122,7 @@ class Transactor:
             sent += [(topic, count, future) for count, future in await self._send_rows(topic, rows)]
         for topic, records in outgoing.items():
             sent += [(None, count, future) for count, future in await self._send_records(topic, records)]
-        results = await asyncio.gather(*(future for _, _, future in sent), return_exceptions=True)
+        results: list[Any] = await asyncio.gather(*(future for _, _, future in sent), return_exceptions=True)
         for result in results:
             if isinstance(result, BaseException):
                 raise result

@@ -156,6 +156,13 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]  # fa
             return False
         return True
 
+    async def rejoin(self) -> None:
+        """Ask the group for a new assignment."""
+        await self.call_thread(self._rejoin)
+
+    async def _rejoin(self) -> None:
+        self._ensure_consumer()._coordinator.request_rejoin()
+
     def reading(self, tp: TP) -> tuple[int, int] | None:
         """Position and end of a partition as last seen; None before the first fetch (any thread, for measuring)."""
         state = self._state(tp)
@@ -176,6 +183,16 @@ class Consumer(driver.Consumer):  # type: ignore[misc]  # faust is partly untype
 
     def _new_consumer_thread(self) -> ConsumerThread:
         return ConsumerThread(self, loop=self.loop, beacon=self.beacon, thread_loop=self.transport.new_loop())
+
+    async def subscribe(self, topics: Iterable[str]) -> None:
+        # A Faust app that is stopped while it starts subscribes to the topics it has so far. The group's leader then
+        # gives it inputs without their changelogs, and as a static member it would find the same after its restart.
+        if not self.app.should_stop:
+            await super().subscribe(topics)
+
+    async def rejoin(self) -> None:
+        """Ask the group for a new assignment."""
+        await self._thread.rejoin()
 
     def lineage(self, tp: Any) -> int:
         return self.lineages.get(tp, 0)
@@ -260,9 +277,7 @@ class Consumer(driver.Consumer):  # type: ignore[misc]  # faust is partly untype
         # Faust's own can commit past an unacknowledged record and counts a failed commit as done.
         assigned = self.assignment()
         offsets = {
-            tp: offset
-            for tp, offset in self._acknowledged.items()
-            if tp in assigned and offset != self._committed_offset[tp]
+            tp: offset for tp, offset in self._acknowledged.items() if tp in assigned and offset != self._committed_offset[tp]
         }
         if not offsets or not await self._commit(offsets):
             return False

@@ -41,6 +41,7 @@ from compaction_monitor.tables import Tables, add_tables
 from compaction_monitor.transport import Transport
 from compaction_monitor.web import WebServer
 
+new_event_loop: Callable[[], asyncio.AbstractEventLoop]
 try:
     from uvloop import new_event_loop
 except ImportError:  # there is none for Windows
@@ -85,13 +86,13 @@ class WorkerApp(faust.App):  # type: ignore[misc]  # faust is partly untyped
         await self.owned.stop()
 
 
-def make_app(settings: Settings, core: Core, *, exit: Callable[[int, str], None] | None = None) -> WorkerApp:
+def make_app(settings: Settings, core: Core, *, end_process: Callable[[int, str], None] | None = None) -> WorkerApp:
     """The Faust app: one agent over all input topics, three tables, our transport.
 
     Args:
         settings: The worker's settings.
         core: The pure middle.
-        exit: Called with an exit code and a reason when the process has to end; by default it ends at once.
+        end_process: Called with an exit code and a reason when the process has to end; by default it ends at once.
 
     Raises:
         RuntimeError: Faust's compiled stream iterator is missing: everything would work, at a fraction of the speed.
@@ -107,16 +108,14 @@ def make_app(settings: Settings, core: Core, *, exit: Callable[[int, str], None]
         findings=settings.findings_topic,
         dead_letters=settings.dead_letters_topic,
     )
-    app.owned = Ownership(settings, core, stores, app.metrics, outlets, lambda: app.consumer, exit or _end)
+    app.owned = Ownership(settings, core, stores, app.metrics, outlets, lambda: app.consumer, end_process or _end)
     _watch(app, stores)
     _add_agent(app, settings)
     return app
 
 
 def _add_agent(app: WorkerApp, settings: Settings) -> None:
-    inputs = app.topic(
-        *settings.input_topics, key_serializer="raw", value_serializer="raw", partitions=settings.partitions
-    )
+    inputs = app.topic(*settings.input_topics, key_serializer="raw", value_serializer="raw", partitions=settings.partitions)
 
     @app.agent(inputs, name="inputs")  # type: ignore[untyped-decorator]  # faust is partly untyped
     async def inputs_agent(stream: Any) -> None:
@@ -198,6 +197,7 @@ def _watch(app: WorkerApp, stores: Stores) -> None:
 
 def _end(code: int, reason: str) -> None:
     log.critical("exit %d: %s", code, reason)
+    logging.shutdown()
     os._exit(code)
 
 
@@ -209,7 +209,7 @@ class _Process:
         self._code: int | None = None
         self._reason = ""
         self._over = asyncio.Event()
-        self._app = make_app(settings, core, exit=self.exit)
+        self._app = make_app(settings, core, end_process=self.exit)
         self._web = WebServer(
             self._app.metrics,
             host=settings.web_host,
@@ -220,6 +220,9 @@ class _Process:
 
     def exit(self, code: int, reason: str) -> None:
         """End the process; the first reason counts."""
+        if code == EX_FENCED:
+            # Another worker may own our partitions: touch nothing any more, the group and the stores included.
+            _end(code, reason)
         if self._code is None:
             self._code, self._reason = code, reason
             log.log(logging.CRITICAL if code else logging.INFO, "ending: %s", reason)
@@ -262,7 +265,7 @@ class _Process:
             self.exit(EX_UNAVAILABLE, f"no broker answers at {', '.join(self._settings.brokers)}: {exc}")
         except asyncio.CancelledError:
             raise
-        except Exception as exc:  # noqa: BLE001 - whatever it is, the process must not stay without an app
+        except Exception as exc:
             log.exception("the app failed")
             self.exit(EX_SOFTWARE, repr(exc))
 

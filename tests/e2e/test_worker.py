@@ -154,15 +154,14 @@ async def test_recovery_ends_at_a_marker(made: Broker, app_id: str, new_worker: 
         await judge(made, app_id, keys[:upto], eventually)
 
 
-async def test_dropped_batches_are_read_again(
-    made: Broker, app_id: str, new_worker: NewWorker, eventually: Eventually
-) -> None:
+async def test_dropped_batches_are_read_again(made: Broker, app_id: str, new_worker: NewWorker, eventually: Eventually) -> None:
     """A third of all batches vanish between the consumer and the agent, the last ones of the log among them."""
     keys = keys_of(20_000)
     worker = new_worker(fetch_max_bytes=65536, tick_s=0.2)
     await workers.send(made.address, f"{app_id}.events", keys, PARTITIONS, chunk=1000)
     for _ in range(3):
         worker.start(drop_batches=True)
+        await eventually(worker.ready, 30, what="/ready")
         await judge(made, app_id, keys, eventually)
         worker.signal(signal.SIGTERM)
         assert await worker.ended(10) == 0
@@ -222,9 +221,9 @@ async def test_unreadable_records_and_every_codec(
 
     async def good() -> bool:
         findings = await workers.read_all(made.address, f"{app_id}.findings", PARTITIONS)
-        return bool(findings) and await workers.progress(
-            made.address, app_id, PARTITIONS, events
-        ) == await workers.ends(made.address, events, PARTITIONS)
+        return bool(findings) and await workers.progress(made.address, app_id, PARTITIONS, events) == await workers.ends(
+            made.address, events, PARTITIONS
+        )
 
     await eventually(good, 30, what="progress at the end of the log")
     assert worker.running()

@@ -66,7 +66,8 @@ class WorkerProcess:
         """
         assert self._process is not None
         try:
-            return await asyncio.to_thread(self._process.wait, timeout_s)
+            code: int = await asyncio.to_thread(self._process.wait, timeout_s)
+            return code
         except subprocess.TimeoutExpired:
             raise TimeoutError(f"worker {self.pid} still runs after {timeout_s:g} s:\n{self.tail()}") from None
 
@@ -101,7 +102,8 @@ class WorkerProcess:
 
 
 def partition_of(key: bytes, partitions: int) -> int:
-    return (murmur2(key) & 0x7FFFFFFF) % partitions
+    partition: int = (murmur2(key) & 0x7FFFFFFF) % partitions
+    return partition
 
 
 @asynccontextmanager
