@@ -22,10 +22,11 @@ from compaction_monitor.cli import options, output
 from compaction_monitor.cli.broker import EMBEDDED, broker_problems
 from compaction_monitor.cli.charts import bar, glyphs
 from compaction_monitor.cli.exits import Code, Problem
-from compaction_monitor.cli.render import number, plan, steps, tokens
+from compaction_monitor.cli.render import steps
 from compaction_monitor.cli.sources import Sources
 from compaction_monitor.cli.stage import stage
 from compaction_monitor.cli.watching import finding_document, finding_words
+from compaction_monitor.cli.wording import number, plan, tokens
 from compaction_monitor.reports import SessionReport, total_tokens
 from compaction_monitor.rules import Rules
 
@@ -93,20 +94,21 @@ def scenes() -> Iterator[Scene]:
 async def _play(settings: Settings, played: list[Scene], show: _Show) -> Outcome:
     from compaction_monitor import client
 
+    rules = options.rules(settings.checks_file)  # the worker's
     async with client.findings(settings, from_start=True) as published, client.Sender(settings, "demo") as sender:
         listener = _Listener(published)
         try:
             rounds = {}
             for scene in played:
                 show.title(scene.title)
-                report = await _send(scene, sender, listener, show)
+                report = await _send(scene, sender, listener, show, rules)
                 rounds[report.session_id] = report.document()["rounds"]
         finally:
             await listener.stop()
     return Outcome(rounds, listener.heard)
 
 
-async def _send(scene: Scene, sender: Sender, listener: _Listener, show: _Show) -> SessionReport:
+async def _send(scene: Scene, sender: Sender, listener: _Listener, show: _Show, rules: Rules) -> SessionReport:
     """Send a session round by round. The same fold runs here, so what the worker has to say is known before it says it."""
     report = SessionReport(scene.facts[0].session_id, "demo")
     for fact in scene.facts:
@@ -114,7 +116,7 @@ async def _send(scene: Scene, sender: Sender, listener: _Listener, show: _Show) 
         await sender.flush()
         if isinstance(fact, RoundCompleted):
             show.round(fact)
-        expected = [ce_id(finding) for finding in report.add(fact, Rules())]
+        expected = [ce_id(finding) for finding in report.add(fact, rules)]
         for decoded in await listener.wait_for(expected):
             show.finding(decoded)
         if isinstance(fact, RoundCompleted) and not show.quiet:
@@ -218,7 +220,9 @@ class _Show:
         line.append(bar(ratio, 20, self._glyphs), style="green" if ratio >= 0.5 else "yellow" if ratio >= 0.25 else "red")
         spans = "-" if after.distinct_source_spans is None else after.distinct_source_spans
         line.append(f" {ratio:.2f}  spans {spans:>3}  cosine {number(after.query_cosine_retained)}  ")
-        line.append(f"depth {after.summary_depth_max}  {tokens(total_tokens(after))} tokens", style="dim")
+        depth = "-" if after.summary_depth_max is None else after.summary_depth_max
+        read = "" if fact.claimed_records is None else f"  read {fact.read_records}/{fact.claimed_records} records"
+        line.append(f"depth {depth}  {tokens(total_tokens(after))} tokens{read}", style="dim")
         self._print(line)
 
     def finding(self, decoded: Decoded) -> None:

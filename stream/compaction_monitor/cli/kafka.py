@@ -15,9 +15,9 @@ from compaction_events.findings import Severity
 from compaction_monitor.cli import options, output
 from compaction_monitor.cli.broker import Broker, Set, broker_problems, client_settings
 from compaction_monitor.cli.exits import Code, Problem
-from compaction_monitor.cli.render import counted
 from compaction_monitor.cli.sources import EVENTS, Item, Sources
 from compaction_monitor.cli.watching import Filter, finding_document, finding_text
+from compaction_monitor.cli.wording import counted
 
 if TYPE_CHECKING:
     from compaction_monitor.settings import Settings
@@ -147,5 +147,4 @@ def _report(document: dict[str, Any], warnings: Sequence[str], *, json: bool) ->
     typer.echo(f"Sent {sent} of {sessions} to {document['topic']} at {', '.join(document['broker'])}.")
     if document["too_large"]:
         output.warn(f"{counted(document['too_large'], 'event')} too large for a record, not sent")
-    for warning in warnings:
-        output.warn(warning)
+    output.warn_all(warnings)

@@ -16,8 +16,8 @@ from compaction_monitor.blindness import coverage, why
 from compaction_monitor.checks import CHECKS
 from compaction_monitor.cli import options, output
 from compaction_monitor.cli.exits import Code, Problem
-from compaction_monitor.cli.render import counted
 from compaction_monitor.cli.sources import BadLine, Sources, reports, shown
+from compaction_monitor.cli.wording import counted
 from compaction_monitor.reports import Document, SessionReport
 from compaction_monitor.rules import Rules
 
@@ -99,8 +99,7 @@ def _show(out: Console, document: Document) -> None:
         out.print(Text(f"{len(bad) - SHOWN_LINES} more invalid lines; --json lists all", style="red"))
     for session in document["sessions"]:
         out.print(_table(session))
-    for warning in document["warnings"]:
-        output.warn(warning)
+    output.warn_all(document["warnings"])
 
 
 def _table(session: dict[str, Any]) -> Table:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,6 +16,7 @@ from rich.text import Text
 from compaction_monitor.cli.exits import Problem
 
 _PLAIN_WIDTH = 120
+_WARNINGS_SHOWN = 20
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -45,6 +46,14 @@ def note(text: str) -> None:
 def warn(text: str) -> None:
     """A line about what was passed over, on stderr."""
     console(stderr=True).print(Text.assemble(("warning: ", "yellow"), text), soft_wrap=True)
+
+
+def warn_all(texts: Sequence[str]) -> None:
+    """Warnings, the first of many."""
+    for text in texts[:_WARNINGS_SHOWN]:
+        warn(text)
+    if len(texts) > _WARNINGS_SHOWN:
+        warn(f"{len(texts) - _WARNINGS_SHOWN} more; --json lists all")
 
 
 def show(problem: Problem) -> None:

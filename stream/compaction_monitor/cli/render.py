@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Final
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from compaction_monitor.cli.charts import Glyphs, bar, glyphs, sparkline
+from compaction_monitor.cli.wording import counted, number, plan, tokens
 from compaction_monitor.reports import LASTING, Document
 
 STYLE: Final = {"critical": "bold red", "warning": "yellow", "info": "cyan", None: "green"}
@@ -41,29 +42,6 @@ def scan(out: Console, document: Document, rounds_shown: int | None) -> None:
     if quiet:
         out.print(Text(f"{counted(quiet, 'session')} without a compaction round, not listed.", style="dim"))
     out.print(_totals(document))
-
-
-def counted(count: int, noun: str) -> str:
-    """A count with its noun.
-
-    >>> counted(1, "round"), counted(2, "round")
-    ('1 round', '2 rounds')
-    """
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
-def tokens(count: int | None) -> str:
-    """A count of tokens, `-` where there is none.
-
-    >>> tokens(156699), tokens(None)
-    ('156,699', '-')
-    """
-    return "-" if count is None else f"{count:,}"
-
-
-def number(value: float | None, digits: int = 2) -> str:
-    """A ratio or cosine, `-` where there is none."""
-    return "-" if value is None else f"{value:.{digits}f}"
 
 
 def _session(session: Document, of: Glyphs, rounds_shown: int | None) -> RenderableType:
@@ -155,19 +133,6 @@ def _alert(alert: Document, orders: Sequence[Document], of: Glyphs) -> Renderabl
         if order["plan"].get("steps"):
             table.add_row("", steps(order["plan"]))
     return Group(head, Padding(table, (0, 0, 0, 2)))
-
-
-def plan(found: Document) -> Text:
-    """An order's plan in a line: the action, then what it needs."""
-    details = {key: value for key, value in found.items() if key not in ("action", "steps") and value not in ((), [])}
-    words = ", ".join(f"{key} {_value(value)}" for key, value in details.items())
-    return Text.assemble((found["action"], "bold"), f": {words}" if words else "")
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def steps(found: Document) -> Table:

@@ -35,8 +35,7 @@ def scan(
         output.json_document(document)
     else:
         render.scan(output.console(), document, rounds_shown=None if all_rounds else 12)
-        for warning in document["warnings"]:
-            output.warn(warning)
+        output.warn_all(document["warnings"])
     if fail_on is not None and reaches(document["worst_severity"], fail_on):
         raise typer.Exit(int(Code.found))
 

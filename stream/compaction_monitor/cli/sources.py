@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import orjson
 
@@ -20,10 +20,24 @@ from compaction_monitor.cli.exits import Code, Problem, extra
 from compaction_monitor.reports import SessionReport
 from compaction_monitor.rules import Rules
 
+if TYPE_CHECKING:
+    from compaction_events.adapters import Warned
+
 EVENTS = "events"
 _HEAD_LINES = 20
 _SHOWN_FAULTS = 5
 _SHOWN_CHARS = 42
+_TROUBLE: Final = {
+    "torn_line": "the last line has no end; passed over",
+    "not_json": "not JSON; passed over",
+    "line_too_long": "a line too long for a record; passed over",
+    "not_utf8": "not UTF-8; read with replacement characters",
+    "foreign_line": "no record of this session; passed over",
+    "foreign_file": "no session of a known agent, and no recorded events",
+    "subagent_file": "a subagent's context, no part of the session's; passed over",
+    "unreadable_file": "cannot be read",
+    "no_time": "a record without a time; passed over",
+}
 
 
 class Item(NamedTuple):
@@ -103,15 +117,14 @@ class Sources:
     def _find(self, paths: Sequence[Path]) -> Found:
         with extra("adapters"):
             from compaction_events import adapters
-            from compaction_events.adapters.lines import Warnings
         files = list(_files(paths))
         recorded = [path for path in files if _holds_events(path)]
         events = frozenset(recorded)
         rest = [path for path in files if path not in events]
-        warnings = Warnings()
+        warnings = adapters.Warnings()
         # Without paths the adapters know where to look; with nothing left to look at, they must not.
         sessions = adapters.find(rest, warnings) if rest or not paths else []
-        self._adapter_warnings += map(str, warnings)
+        self._adapter_warnings += map(_words, warnings)
 
         def reader(session: adapters.Session) -> Callable[[], Iterator[Item]]:
             def read() -> Iterator[Item]:
@@ -119,7 +132,7 @@ class Sources:
                     reading = adapters.read_session(session)
                     for fact in reading:
                         yield Item(fact, None, session.adapter, tuple(map(str, session.paths)))
-                self._adapter_warnings.extend(map(str, reading.warnings))
+                self._adapter_warnings.extend(map(_words, reading.warnings))
 
             return read
 
@@ -161,6 +174,12 @@ def told(error: ContractError) -> str:
     faults = [f"{fault.field}: {shown(fault.value)} (allowed: {fault.allowed})" for fault in error.faults[:_SHOWN_FAULTS]]
     more = len(error.faults) - _SHOWN_FAULTS
     return "; ".join(faults) + (f"; and {more} more" if more > 0 else "")
+
+
+def _words(warned: Warned) -> str:
+    place = f"{warned.path}:{warned.line}" if warned.line else str(warned.path)
+    words = _TROUBLE.get(warned.trouble.value, warned.trouble.value.replace("_", " "))
+    return f"{place}: {words}" + (f" ({warned.times} times)" if warned.times > 1 else "")
 
 
 def _decoded(line: bytes) -> Decoded | ContractError:

@@ -50,7 +50,9 @@ def stage(broker: str, tell: Callable[[str], None]) -> Iterator[Settings]:
         names = {f"{kind}_topic": f"{run}.{word}" for kind, word in _TOPICS.items() if kind != "events"}
         settings = load(
             Code.invalid, None, brokers=address, app_id=run, worker=run, events_topics=f"{run}.events",
-            datadir=folder / "worker", store="memory", web_port=_free_port(), checks_file=None, **names,
+            datadir=folder / "worker", store="memory", web_port=_free_port(), **names,
+            # Settings of the environment that are meant for a broker of the user's.
+            **({"security_protocol": "PLAINTEXT"} if broker == EMBEDDED else {}),
         )  # fmt: skip
         wanted = topics.wanted(settings)
         with broker_problems():
@@ -136,6 +138,7 @@ def _command(settings: Settings) -> list[str]:
     options = {
         "app_id": settings.app_id, "events_topics": settings.events_topics[0], "outcomes_topic": settings.outcomes_topic,
         "findings_topic": settings.findings_topic, "dead_letters_topic": settings.dead_letters_topic,
+        "security_protocol": settings.security_protocol,
     }  # fmt: skip
     command = [sys.executable, "-m", "compaction_monitor", "worker", "--broker", ",".join(settings.brokers)]
     command += ["--name", settings.worker, "--store", settings.store, "--datadir", str(settings.datadir)]

@@ -12,7 +12,8 @@ from compaction_events.codec import Decoded
 from compaction_events.facts import Fact
 from compaction_events.findings import Alert, AlertRaised, RemediationRequested, RemediationWithdrawn, Severity
 from compaction_monitor.cli.charts import glyphs
-from compaction_monitor.cli.render import OUTCOME, STYLE, plan
+from compaction_monitor.cli.render import OUTCOME, STYLE
+from compaction_monitor.cli.wording import plan
 from compaction_monitor.reports import reaches, stamp
 
 MAX_KEPT = 100_000
