@@ -27,8 +27,9 @@ from compaction_monitor.undecodable import reread
 
 log = logging.getLogger(__name__)
 
-# Batches of one topic and partition handed out and not yet acknowledged; further ones stay with aiokafka.
-MAX_OUTSTANDING = 4
+# Records of one topic and partition handed out and not yet acknowledged; further ones stay with aiokafka, which then
+# also fetches less often from the other partitions. A count of batches would do that under many small ones already.
+MAX_OUTSTANDING = 20_000
 
 
 @dataclass(slots=True)
@@ -210,7 +211,8 @@ class Consumer(driver.Consumer):  # type: ignore[misc]  # faust is partly untype
         self._room.set()
 
     def outstanding(self, tp: TP) -> int:
-        return len(self._outstanding.get(tp, ()))
+        """Records handed out and not yet acknowledged."""
+        return sum(len(message.value.records) for message in self._outstanding.get(tp, ()))
 
     async def getmany(self, timeout: float) -> AsyncIterator[tuple[TP, ConsumerMessage]]:
         """Each fetched partition batch as one message, its `offset` the last one read."""
