@@ -60,8 +60,9 @@ def falls(before: Round, after: Round, limits: Thresholds) -> bool:
 def rises(before: Round, after: Round, limits: Thresholds) -> bool:
     """The cosine rose; an inferred one only when by more than the margin. Both rounds have a cosine."""
     assert before.cosine is not None and after.cosine is not None
-    margin = 0.0 if after.measured and before.measured else limits.inferred_cosine_margin
-    return after.cosine - before.cosine > margin
+    if after.measured and before.measured:
+        return after.cosine > before.cosine
+    return round(after.cosine - before.cosine, 9) > limits.inferred_cosine_margin  # 0.43 - 0.41 is 0.02
 
 
 def no_levels(session: Session) -> str:
