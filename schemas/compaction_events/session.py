@@ -148,19 +148,19 @@ class Session:
     def round(self, **fields: Unpack[RoundFields]) -> None:
         """A compaction (or, with `cause="rehydration"`, a rehydration) is over: what the working set holds now."""
         rest: dict[str, Any] = dict(fields)
-        after = {name: rest.pop(name) for name in _AFTER if name in rest}
+        after = {name: rest.pop(name) for name in AFTER if name in rest}
         if isinstance(rest.get("before"), Mapping):
-            rest["before"] = _composition(rest["before"])
+            rest["before"] = composition(rest["before"])
         with self._emitter.lock:
             if self._rounds_since_start == REPEAT_START_EVERY:
                 self._rounds_since_start = 0
                 self._report(SessionStarted, self._start)
-            number = _native(rest.pop("round", self._next_round))
+            number = native(rest.pop("round", self._next_round))
             if isinstance(number, int):
                 self._next_round = number + 1
             self._rounds_since_start += 1
             carried = {name: self._start[name] for name in _CARRIED if name in self._start}
-            known = {"agent": self._emitter.agent, "round": number, "after": _composition(after)}
+            known = {"agent": self._emitter.agent, "round": number, "after": composition(after)}
             self._report(RoundCompleted, carried | known | self._timed("at", rest))
 
     def checkpoint(self, node_id: str, **fields: Unpack[CheckpointFields]) -> None:
@@ -193,7 +193,7 @@ class Session:
         self.ended()
 
     def _report(self, model: type[Fact], fields: _Dict) -> None:
-        self._emitter.report(model, {"session_id": self.session_id} | {name: _native(v) for name, v in fields.items()})
+        self._emitter.report(model, {"session_id": self.session_id} | {name: native(v) for name, v in fields.items()})
 
     def _timed(self, name: str, fields: _Dict) -> dict[str, Any]:
         return {**fields} if name in fields else {name: self._at(), **fields}
@@ -205,19 +205,19 @@ class Session:
             return self._last_at
 
 
-_AFTER = (*SHORT, *Composition.model_fields)
+AFTER = (*SHORT, *Composition.model_fields)
 
 
-def _composition(fields: _Dict) -> dict[str, Any]:
+def composition(fields: _Dict) -> dict[str, Any]:
     """Short names made long; a cosine that rounding put outside [-1, 1] put back."""
-    found = {SHORT.get(name, name): _native(value) for name, value in fields.items()}
+    found = {SHORT.get(name, name): native(value) for name, value in fields.items()}
     cosine = found.get("query_cosine_retained")
     if isinstance(cosine, float) and 1 < abs(cosine) <= 1 + _ROUNDING:
         found["query_cosine_retained"] = max(-1.0, min(1.0, cosine))
     return found
 
 
-def _native(value: Any) -> Any:
+def native(value: Any) -> Any:
     """A number of an array library as Python's own, which the contract wants."""
     if value is None or isinstance(value, str | int | float):
         return value
