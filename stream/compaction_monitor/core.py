@@ -5,7 +5,7 @@ No Kafka, no clock, no logging: time is the records' append time, and `now` of a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from compaction_events.codec import Decoded, decode, encode
@@ -19,22 +19,13 @@ from compaction_monitor.effects import CHECKPOINTS, SESSIONS, Effects, Outgoing,
 from compaction_monitor.partitioner import partition_of
 from compaction_monitor.rules import Rules
 from compaction_monitor.state import NEVER_MS, Session, peek
-from compaction_monitor.tree import Ledger, Node
+from compaction_monitor.tree_cache import Row, RowCache, SessionRows
+from compaction_monitor.tree_cache import row_key as row_key
 
 SOURCE = "compaction-monitor"
 CACHED_SESSIONS = 2_000
 SWEEP_ROWS_FIRST = 2_000  # per tick until every row has been seen once after assignment, then:
 SWEEP_ROWS = 200
-SCAN_ROWS = 512
-
-
-def row_key(*parts: str) -> bytes:
-    """A table key: every part with its length before it, so that no two different keys meet.
-
-    >>> row_key("a", "b") != row_key("ab")
-    True
-    """
-    return b"".join(len(raw).to_bytes(2, "big") + raw for raw in (part.encode() for part in parts))
 
 
 def publication(finding: Finding, traceparent: bytes | None = None) -> Outgoing:
@@ -76,7 +67,8 @@ class MonitorPartition:
     _due: dict[bytes, int] = field(default_factory=dict)
     _swept: bytes = b""
     _seen_all: bool = False
-    _pending: tuple[Effects, dict[bytes, Session | None]] | None = None
+    _trees: RowCache = field(default_factory=RowCache)
+    _pending: tuple[Effects, _Batch] | None = None
 
     def apply(self, records: Sequence[Record]) -> Effects:
         """Fold records in log order; bad ones become dead letters, everything after them is processed."""
@@ -112,7 +104,8 @@ class MonitorPartition:
         """Keep what the batch computed, now that it is durable."""
         if self._pending is None or self._pending[0] is not effects:
             return
-        for key, session in self._pending[1].items():
+        batch = self._pending[1]
+        for key, session in batch.sessions.items():
             self._known.pop(key, None)
             self._due.pop(key, None)
             if session is None:
@@ -122,13 +115,17 @@ class MonitorPartition:
                 self._due[key] = session.due_ms
         for key in list(self._known)[: max(0, len(self._known) - CACHED_SESSIONS)]:
             del self._known[key]
+        self._trees.committed(batch.rows, effects.writes[CHECKPOINTS])
         self._pending = None
 
     def _remember(self, batch: _Batch) -> Effects:
         writes = batch.effects.writes[SESSIONS]
         for key, session in batch.sessions.items():
             writes[key] = None if session is None else session.to_bytes()
-        self._pending = (batch.effects, batch.sessions)
+        checkpoints = batch.effects.writes[CHECKPOINTS]
+        for key, row in batch.rows.items():
+            checkpoints[key] = None if row is None else row.to_bytes()
+        self._pending = (batch.effects, batch)
         return batch.effects
 
     def _sweep(self, batch: _Batch, now_ms: int) -> None:
@@ -153,6 +150,7 @@ class _Batch:
         self.rules = partition.core.rules
         self.effects = Effects()
         self.sessions: dict[bytes, Session | None] = {}
+        self.rows: dict[bytes, Row | None] = {}  # of the checkpoints table
 
     def fold(self, record: Record) -> None:
         """Decode one record, fold it into its session, keep what it leads to."""
@@ -163,7 +161,7 @@ class _Batch:
         session = self.session(key)
         if session is None:
             self._check_partition(record, event)
-        folded = folding.fold(session, event, decoded.ce_id, self.rules, record.timestamp, _Rows(self, key))
+        folded = folding.fold(session, event, decoded.ce_id, self.rules, record.timestamp, self.tree(key))
         self.put(key, folded, decoded)
 
     def session(self, key: bytes) -> Session | None:
@@ -176,21 +174,14 @@ class _Batch:
         row = self.partition.rows.get(SESSIONS, key)
         return None if row is None else Session.from_bytes(row)
 
-    def row(self, key: bytes) -> bytes | None:
-        """A row of the checkpoints table as this batch has made it so far."""
-        written = self.effects.writes[CHECKPOINTS]
-        return written[key] if key in written else self.partition.rows.get(CHECKPOINTS, key)
+    def tree(self, key: bytes) -> SessionRows:
+        """The checkpoints of a session as this batch has made them so far."""
+        return SessionRows(self.partition.rows, self.partition._trees, self.rows, key)
 
     def put(self, key: bytes, folded: folding.Folded, decoded: Decoded | None = None) -> None:
         """Keep a session's new state, and publish its findings with the trace of the record behind them."""
         self.sessions[key] = folded.session
-        written = self.effects.writes[CHECKPOINTS]
-        for name, node in folded.nodes.items():
-            written[key + row_key(name)] = None if node is None else node.to_bytes()
-        if folded.ledger is not None:
-            written[key] = folded.ledger.to_bytes()
-        elif folded.ledger_gone:
-            written[key] = None
+        self.tree(key).keep(folded.nodes, folded.ledger, gone=folded.ledger_gone)
         traceparent = decoded.traceparent if decoded else None
         self.effects.findings += [publication(finding, traceparent) for finding in folded.findings]
         self.effects.counts.update(folded.counts)
@@ -199,7 +190,7 @@ class _Batch:
         """Close a session that has been silent for too long, and forget it."""
         session = self.session(key)
         if session is not None:
-            self.put(key, folding.expire(_session_id(key), session, self.rules, _Rows(self, key)))
+            self.put(key, folding.expire(_session_id(key), session, self.rules, self.tree(key)))
 
     def refuse(self, record: Record, error: ContractError) -> None:
         """Send a record to the dead letters."""
@@ -217,38 +208,6 @@ class _Batch:
         if record.partition != right:
             allowed = f"{right}, by murmur2 of the key (librdkafka: murmur2_random)"
             raise fault(Reason.wrong_partition, "partition", str(record.partition), allowed)
-
-
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """The checkpoints of one session: its ledger under the session's key, its nodes under that key and their name."""
-
-    batch: _Batch
-    key: bytes
-
-    def ledger(self) -> Ledger:
-        row = self.batch.row(self.key)
-        return Ledger() if row is None else Ledger.from_bytes(row)
-
-    def node(self, node_id: str) -> Node | None:
-        row = self.batch.row(self.key + row_key(node_id))
-        return None if row is None else Node.from_bytes(row)
-
-    def nodes(self) -> Iterator[tuple[str, Node]]:
-        written = self.batch.effects.writes[CHECKPOINTS]
-        mine = {key: row for key, row in written.items() if key.startswith(self.key)}
-        for key, row in ({**dict(self._stored()), **mine}).items():
-            if row is not None and key != self.key:
-                yield key[len(self.key) + 2 :].decode(), Node.from_bytes(row)
-
-    def _stored(self) -> Iterator[tuple[bytes, bytes]]:
-        after = self.key
-        while rows := self.batch.partition.rows.scan(CHECKPOINTS, after, SCAN_ROWS):
-            for key, row in rows:
-                if not key.startswith(self.key):
-                    return
-                yield key, row
-            after = rows[-1][0]
 
 
 def _session_id(key: bytes) -> str:

@@ -82,7 +82,7 @@ def _open(step: Step, event: RoundCompleted, check: str, verdict: Verdict) -> No
     fresh = tuple(s for s in verdict.subjects if known is None or s not in known.subjects)
     evidence = round_evidence(check, step.session, event, step.rules.thresholds)
     limits = step.rules.thresholds
-    plan = None if step.rules.observe else remedy(check, step.session, event, limits, severity, fresh)
+    plan = None if step.rules.observe else remedy(check, step.session, event, limits, severity, fresh, step.tree)
     order_id = orders.order_id(step, check, plan, fresh[0] if fresh else "") if plan else None
     alert = step.raise_alert(check, severity, event.basis, evidence, verdict.subjects, remediation_id=order_id)
     if alert is None:

@@ -25,7 +25,7 @@ from compaction_events.facts import (
     SessionStarted,
 )
 from compaction_events.findings import Finding
-from compaction_monitor import checkpoints, episodes, orders, suspicions, tracking, trials
+from compaction_monitor import checkpoints, constraints, episodes, orders, suspicions, tracking, trials
 from compaction_monitor.rules import WINDOW_ROUNDS, Rules
 from compaction_monitor.state import Round, Session, microseconds
 from compaction_monitor.step import Step
@@ -236,7 +236,7 @@ def _round(step: Step, fact: RoundCompleted) -> None:
     _add_round(session, fact, step.at_us)
     _advance(session, fact, step)
     episodes.judge(step, fact)
-    suspicions.constraint_lost(step, fact)
+    constraints.constraint_lost(step, fact)
     if fact.cause == "compaction":
         orders.after_round(step, fact.round)
     orders.release(step)

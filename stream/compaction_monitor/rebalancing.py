@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from compaction_events.findings import Rebalance
 from compaction_monitor.plans import needed_tokens, plan_rebalance
-from compaction_monitor.tree import Node, Tree
+from compaction_monitor.tree import Tree
+from compaction_monitor.tree_rows import Node
 
 
 def rebalance(tree: Tree, name: str, node: Node, keep_trial: int | None = None) -> Rebalance:

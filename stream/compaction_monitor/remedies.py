@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from compaction_events.facts import RoundCompleted
-from compaction_events.findings import CapDepth, EscalateToRaw, Plan, RaiseBudget, Recompact, Severity
+from compaction_events.findings import CapDepth, DropSummary, EscalateToRaw, Plan, RaiseBudget, Recompact, Severity
 from compaction_monitor.checks import span_floor
 from compaction_monitor.plans import plan_halt, plan_rehydrate
 from compaction_monitor.rules import Thresholds
 from compaction_monitor.state import Session
+from compaction_monitor.tree import NoTree, Tree
+from compaction_monitor.tree_rows import node_name
 
 
 def remedy(
-    check: str, session: Session, event: RoundCompleted, limits: Thresholds, severity: Severity, subjects: Sequence[str]
+    check: str,
+    session: Session,
+    event: RoundCompleted,
+    limits: Thresholds,
+    severity: Severity,
+    subjects: Sequence[str],
+    tree: Tree | None = None,
 ) -> Plan | None:
     """The plan of the order that answers a round check now, or None where the check asks for nothing."""
     match check:
@@ -25,7 +33,7 @@ def remedy(
         case "depth_pinned":
             return CapDepth(max_depth=limits.cap_depth) if severity is not Severity.info else None
         case "orphaned_summary":
-            return EscalateToRaw(what="summaries", ids=tuple(subjects), round=event.round)
+            return _orphans(tree or Tree(NoTree()), event, subjects)
         case "coverage_gap":
             unread = (event.claimed_records or 0) - (event.read_records or 0)
             return EscalateToRaw(what="records", count=unread, round=event.round)
@@ -55,6 +63,32 @@ def _floor(session: Session, event: RoundCompleted, limits: Thresholds) -> Plan:
     if event.summaries is not None and not plan.steps:
         return EscalateToRaw(what="spans", count=max(0, target - reachable), round=event.round)
     return plan
+
+
+def _orphans(tree: Tree, event: RoundCompleted, orphans: Sequence[str]) -> Plan:
+    """Drop them where what else is retained covers all their turns, as far as the checkpoints tell; else the raw log."""
+    others = [item.summary_id for item in event.summaries or () if item.leaf_spans]
+    held = sorted(node.turns for node in map(tree.node, map(node_name, others)) if node is not None and node.turns)
+    lost = [node.turns if node else None for node in map(tree.node, map(node_name, orphans))]
+    if all(turns is not None and covers(held, turns) for turns in lost):
+        return DropSummary(summary_ids=tuple(orphans))
+    return EscalateToRaw(what="summaries", ids=tuple(orphans), round=event.round)
+
+
+def covers(ranges: Iterable[tuple[int, int]], turns: tuple[int, int]) -> bool:
+    """Whether sorted ranges of turns, both ends included, leave none of these turns out.
+
+    >>> covers([(1, 8), (9, 16)], (5, 12)), covers([(1, 8), (10, 16)], (5, 12))
+    (True, False)
+    """
+    next_turn, last = turns
+    for first, end in ranges:
+        if first > next_turn:
+            return False
+        next_turn = max(next_turn, end + 1)
+        if next_turn > last:
+            return True
+    return False
 
 
 def _failed(session: Session, event: RoundCompleted) -> Plan:

@@ -6,21 +6,21 @@ compaction", Condition of Validity and Decision Boundary.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, Literal, NamedTuple
 
-from compaction_events.facts import PropositionMissed, RoundCompleted
-from compaction_events.findings import EscalateToRaw, Plan, RunTrialRegeneration, Severity
+from compaction_events.facts import MAX_COUNT, PropositionMissed
+from compaction_events.findings import EscalateToRaw, RunTrialRegeneration, Severity
 from compaction_monitor import orders, subjects
 from compaction_monitor.regeneration import unfit
 from compaction_monitor.step import Step
-from compaction_monitor.tree import Node, Tracked, Tree, short
+from compaction_monitor.tree import Tree, rewritten
+from compaction_monitor.tree_rows import Node, Tracked, node_name
 
 TRIAL: Final = "trial"
 """What an order for a trial is filed under: a suspicion is no alert."""
 
-Decision = Literal["present", "upstream_loss", "trial", "normal_loss", "unknown_node", "unknown_child", "untracked"]
+Decision = Literal["present", "upstream_loss", "trial", "normal_loss", "unknown_node", "unknown_child", "untracked", "late"]
 
 
 class Loss(NamedTuple):
@@ -32,50 +32,35 @@ class Loss(NamedTuple):
 
 def missed(step: Step, fact: PropositionMissed) -> None:
     """Decide what a missed proposition means, and act on it."""
-    name = short(fact.node_id)
+    name = node_name(fact.node_id)
     decision = decide(step.tree, name, fact.proposition)
-    step.count("missed", decision)
     node = step.tree.node(name)
-    if node is None:
+    place = step.tree.tracked.place(fact.proposition)
+    if node is not None and place is not None:
+        if _passed(step, node, place):
+            decision = "late"
+        else:
+            node = _noted(step, name, node, place)
+    step.count("missed", decision)
+    if node is None or place is None:
         return
     if decision == "upstream_loss":
-        _upstream_loss(step, name, node, fact)
+        _upstream_loss(step, name, node, place, fact)
     elif decision == "trial":
         suspect(step, name, node)
 
 
-def constraint_lost(step: Step, event: RoundCompleted) -> None:
-    """A pinned proposition is stated by nothing in the set after a pass; decided as if it was missed at the root."""
-    check = "constraint_lost"
-    if event.propositions_retained is None:
-        step.count("checks_skipped", check, "no_propositions")
-        return
-    pinned = [entry for entry in step.tree.ledger.tracked if entry.pinned] if step.session.has_tree else []
-    retained = {short(proposition) for proposition in event.propositions_retained}
-    for entry in pinned:
-        evidence = {"proposition": entry.proposition, "turn": entry.turn, "round": event.round, "pinned": len(pinned)}
-        if entry.proposition in retained:
-            subjects.drop(step, check, entry.proposition, evidence)
-        elif event.cause == "compaction":
-            measured = event.basis == "measured"
-            severity = Severity.critical if measured else Severity.warning
-            plan = _reclaim(step, entry)
-            subjects.add(step, check, entry.proposition, severity, event.basis, evidence, plan)
+def _passed(step: Step, node: Node, place: int) -> bool:
+    """It was missed in an older version, or this has been said."""
+    if step.at_us == node.missed_at_us:
+        return bool(node.missed_then >> place & 1)
+    return step.at_us < max(node.missed_at_us, node.at_us)
 
 
-def _reclaim(step: Step, entry: Tracked) -> Plan | None:
-    """The order that brings a lost constraint back; None where it is a matter of a trial, or still in the tree."""
-    root = step.tree.ledger.root
-    node = step.tree.node(root) if root else None
-    if root is None or node is None:
-        return EscalateToRaw(what="propositions", ids=(entry.proposition,), span_id=entry.span_id or None)
-    decision = decide(step.tree, root, entry.proposition)
-    step.count("missed", decision)
-    if decision == "trial":
-        suspect(step, root, node)
-    if decision not in ("upstream_loss", "unknown_child"):
-        return None
-    return _escalation(step.tree, root, node, entry)
+def _noted(step: Step, name: str, node: Node, place: int) -> Node:
+    then = node.missed_then if step.at_us == node.missed_at_us else 0
+    step.tree.changed[name] = node = replace(node, missed_at_us=step.at_us, missed_then=then | 1 << place)
+    return node
 
 
 def decide(tree: Tree, name: str, proposition: str) -> Decision:
@@ -83,77 +68,100 @@ def decide(tree: Tree, name: str, proposition: str) -> Decision:
     node = tree.node(name)
     if node is None:
         return "unknown_node"
-    place = tree.bit(proposition)
+    place = tree.tracked.place(proposition)
     if place is None:
         return "untracked"
     if node.retained >> place & 1:
         return "present"
     children = tree.children(node)
     if not any(child is not None and child.retained >> place & 1 for _, child in children):
-        return "unknown_child" if any(child is None for _, child in children) else "upstream_loss"
-    if node.deficit_bits:
+        return "unknown_child" if _unknown_below(node, children) else "upstream_loss"
+    if node.room.deficit_bits:
         return "trial"
-    below = [child for _, child in children if child is not None]
-    return "trial" if _rewritten(node, children) and _strict_subset(node, below) else "normal_loss"
+    return "trial" if _children_newer(tree, node) and _strict_subset(node, children) else "normal_loss"
 
 
-def _rewritten(node: Node, children: Sequence[tuple[str, Node | None]]) -> bool:
-    return any(child is not None and child.at_us > node.at_us for _, child in children)
+def _unknown_below(node: Node, children: list[tuple[str, Node | None]]) -> bool:
+    """What is under a node is not fully known: a child is not, or none was named though it was written from some."""
+    if not children:
+        return node.level > 1 and not node.from_raw
+    return any(child is None for _, child in children)
 
 
-def _strict_subset(node: Node, children: Sequence[Node]) -> bool:
+def _children_newer(tree: Tree, node: Node) -> bool:
+    """A child was rewritten since the node was written: by its versions, where these are not known by its time."""
+    by_version = rewritten(tree, node)
+    if by_version is not None:
+        return by_version
+    return any(child is not None and child.at_us > node.at_us for _, child in tree.children(node))
+
+
+def _strict_subset(node: Node, children: list[tuple[str, Node | None]]) -> bool:
     union = 0
-    for child in children:
-        union |= child.retained
+    for _, child in children:
+        union |= child.retained if child is not None else 0
     return node.retained | union == union and node.retained != union
 
 
-def lost_where(tree: Tree, node: Node, place: int) -> Loss:
+def lost_where(tree: Tree, name: str, node: Node, place: int) -> Loss:
     """Where on the way up a proposition got lost."""
     lowest = node.level
-    for name, below in tree.descendants(node):
+    for holder, below in tree.descendants(name, node):
         if below.retained >> place & 1:
-            return Loss(below.level + 1, name)
+            return Loss(min(below.level + 1, MAX_COUNT), holder)
         lowest = min(lowest, below.level)
     return Loss(lowest, None)
 
 
 def suspect(step: Step, name: str, node: Node) -> None:
-    """Ask for a first trial, unless one is under way, the node is known to loop, or cannot be judged."""
-    if looping(step, name):
-        step.count("trials_held", "regeneration_loop")
-    elif node.trials_asked and any(o.check == TRIAL and o.subject == name for o in step.session.orders):
-        step.count("trials_held", "under_way")
-    elif (why := unfit(node.before(frozenset(step.tree.names(node.retained))), ())) not in (None, "no_trial"):
-        step.count("trials_held", str(why))
+    """Ask for a trial, unless one is under way, the node is known to loop, was judged, or cannot be."""
+    if looping(step, node) and not _rebalance_done(step, name):
+        held = "regeneration_loop"
+    elif any(order.check == TRIAL and order.subject == name for order in step.session.orders):
+        held = "under_way"
+    elif node.judged and not _changed_since(step.tree, node):
+        held = "judged"
     else:
-        step.tree.changed[name] = replace(node, trials=())
-        ask_for_trial(step, name, 1)
+        why = unfit(node.before(step.tree.retained(node)), ())
+        held = "" if why in (None, "no_trial") else str(why)
+    if held:
+        step.count("trials_held", held)
+    else:
+        ask_for_trial(step, name)
 
 
-def looping(step: Step, name: str) -> bool:
+def looping(step: Step, node: Node) -> bool:
     """The node is being regenerated in a loop: no more of it until it was rebalanced."""
-    loop = step.session.alert("regeneration_loop")
-    return loop is not None and name in loop.subjects
+    return node.unrecovered >= step.rules.loop.loop_regenerations
 
 
-def ask_for_trial(step: Step, name: str, number: int) -> None:
-    """Order a trial; the second and third are not held back."""
+def _rebalance_done(step: Step, name: str) -> bool:
+    """Its controller says so; that lets orders go on, whatever the alert waits for."""
+    return any(o.subject == name and o.action == "rebalance" and o.status == "completed" for o in step.session.orders)
+
+
+def _changed_since(tree: Tree, node: Node) -> bool:
+    """A child was written after the node's trials came to a verdict: they may say something else now."""
+    return any(child is not None and child.at_us > node.judged_at_us for _, child in tree.children(node))
+
+
+def ask_for_trial(step: Step, name: str) -> None:
+    """Order the next trial, the lowest number not reported yet; the second and third are not held back."""
     node = step.tree.node(name)
     if node is None or step.rules.observe:
         return
-    step.tree.changed[name] = replace(node, trials_asked=number, orders=node.orders + 1)
-    plan = RunTrialRegeneration(node_id=name, trial_number=number, trials_max=step.rules.loop.trials_max)
+    taken = {seen.number for seen in node.trials}
+    number = next(number for number in range(1, len(taken) + 2) if number not in taken)
     evidence = {"node_id": name, "level": node.level, "version": node.version, "trials_spent": node.trials_spent}
-    orders.request(step, orders.Concern(TRIAL, ""), plan, evidence, name, exempt=number > 1)
+    plan = RunTrialRegeneration(node_id=name, trial_number=number, trials_max=step.rules.loop.trials_max)
+    evidence |= subjects.count_order(step.tree, name)
+    orders.request(step, orders.Concern(TRIAL, ""), plan, evidence, name, exempt=bool(taken))
 
 
-def _upstream_loss(step: Step, name: str, node: Node, fact: PropositionMissed) -> None:
+def _upstream_loss(step: Step, name: str, node: Node, place: int, fact: PropositionMissed) -> None:
     tree = step.tree
-    place = tree.bit(fact.proposition)
-    assert place is not None
-    entry = tree.ledger.tracked[place]
-    loss = lost_where(tree, node, place)
+    entry = tree.tracked.entries[place]
+    loss = lost_where(tree, name, node, place)
     severity = Severity.critical if entry.pinned and node.measured else Severity.info
     evidence = {
         "proposition": entry.proposition,
@@ -163,20 +171,19 @@ def _upstream_loss(step: Step, name: str, node: Node, fact: PropositionMissed) -
         "lost_at_level": loss.lost_at_level,
         "nearest_holder": loss.nearest_holder,
         "symptom": fact.symptom.value if fact.symptom else None,
-        "complete": not tree.ledger.forgotten,
+        "complete": tree.complete,
     }
-    plan = _escalation(tree, name, node, entry)
+    plan = escalation(name, entry, loss)
     basis = "measured" if node.measured else "inferred"
-    alert = subjects.add(step, "upstream_loss", entry.proposition, severity, basis, evidence, plan)
+    alert = subjects.add(step, "upstream_loss", entry.proposition, severity, basis, evidence, plan, node=name)
     if alert is not None:
-        missing = tuple(dict.fromkeys([*tree.ledger.missing, (entry.proposition, name)]))
-        tree.ledger = replace(tree.ledger, missing=missing[-64:])
+        missing = {**tree.ledger.missing, entry.proposition: name}
+        listed = {proposition: at for proposition, at in missing.items() if proposition in alert.subjects}
+        tree.ledger = replace(tree.ledger, missing=listed)
 
 
-def _escalation(tree: Tree, name: str, node: Node, entry: Tracked) -> EscalateToRaw:
-    place = tree.bit(entry.proposition)
-    assert place is not None
-    loss = lost_where(tree, node, place)
+def escalation(name: str, entry: Tracked, loss: Loss) -> EscalateToRaw:
+    """Back to the raw log for a proposition, and where on the way up it was lost."""
     return EscalateToRaw(
         what="propositions",
         ids=(entry.proposition,),
@@ -190,13 +197,13 @@ def _escalation(tree: Tree, name: str, node: Node, entry: Tracked) -> EscalateTo
 def found_again(step: Step, written: str) -> None:
     """A node was committed: losses that it, or the node above it, no longer shows are over."""
     tree = step.tree
-    for proposition, name in tree.ledger.missing:
+    for proposition, name in tree.ledger.missing.items():
         node = tree.node(name)
-        place = tree.bit(proposition)
+        place = tree.tracked.place(proposition)
         if node is None or place is None or not (written == name or any(child == written for child, _ in node.children)):
             continue
         held = [node, *(child for _, child in tree.children(node) if child is not None)]
         if any(found.retained >> place & 1 for found in held):
-            tree.ledger = replace(tree.ledger, missing=tuple(e for e in tree.ledger.missing if e != (proposition, name)))
-            if all(other != proposition for other, _ in tree.ledger.missing):
-                subjects.drop(step, "upstream_loss", proposition, {"proposition": proposition, "node_id": name})
+            missing = {other: at for other, at in tree.ledger.missing.items() if other != proposition}
+            tree.ledger = replace(tree.ledger, missing=missing)
+            subjects.drop(step, "upstream_loss", proposition, {"proposition": proposition, "node_id": name})

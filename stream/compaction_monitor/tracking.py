@@ -7,40 +7,41 @@ from dataclasses import replace
 
 from compaction_events.facts import PropositionStated
 from compaction_monitor.step import Step
-from compaction_monitor.tree import MAX_TRACKED, Tracked, short
+from compaction_monitor.tree_rows import MAX_TRACKED, MAX_UNSTATED, Tracked, TrackedSet, kept_id
 
 
 def stated(step: Step, fact: PropositionStated) -> None:
     """A proposition joins the tracked set, or is stated again; pinned once is pinned for good."""
-    tree = step.tree
-    place = tree.bit(fact.proposition)
-    ledger = tree.ledger
+    tracked = step.tree.tracked
+    place = tracked.place(fact.proposition)
+    told = Tracked(kept_id(fact.proposition), fact.turn, kept_id(fact.span_id), fact.pinned, True)
     if place is None:
-        track(step, [Tracked(short(fact.proposition), fact.turn, short(fact.span_id), fact.pinned, True)])
+        _add(step, [told], MAX_TRACKED - len(tracked.entries))
         return
-    known = ledger.tracked[place]
-    if known.stated:
+    known = tracked.entries[place]
+    if known.stated:  # unless a checkpoint retained it before its statement came, the first statement stands
         told = known._replace(pinned=known.pinned or fact.pinned)
-    else:  # a checkpoint retained it before its statement came
-        told = Tracked(known.proposition, fact.turn, short(fact.span_id), fact.pinned, True)
     if told != known:
-        tree.ledger = replace(ledger, tracked=(*ledger.tracked[:place], told, *ledger.tracked[place + 1 :]))
+        entries = (*tracked.entries[:place], told, *tracked.entries[place + 1 :])
+        step.tree.ledger = replace(step.tree.ledger, tracked=TrackedSet(entries))
 
 
-def unstated(step: Step, propositions: Iterable[str]) -> list[Tracked]:
-    """Those not tracked yet: somebody retains them, though nobody stated them."""
-    return [Tracked(short(p), 0, "", False, False) for p in propositions if step.tree.bit(p) is None]
+def track_retained(step: Step, propositions: Iterable[str]) -> None:
+    """What somebody retains is tracked too, though nobody stated it, while it takes no room from what was stated."""
+    tracked = step.tree.tracked
+    new = dict.fromkeys(kept_id(p) for p in propositions if tracked.place(p) is None)
+    if new:
+        room = min(MAX_TRACKED - len(tracked.entries), MAX_UNSTATED - tracked.unstated)
+        _add(step, [Tracked(proposition, 0, "", False, False) for proposition in new], room)
 
 
-def track(step: Step, entries: list[Tracked]) -> None:
+def _add(step: Step, entries: list[Tracked], room: int) -> None:
     """Add to the tracked set while there is room."""
-    tree = step.tree
-    if not entries:
-        return
-    unique = list({entry.proposition: entry for entry in entries}.values())
-    room = MAX_TRACKED - len(tree.ledger.tracked)
-    if len(unique) > room:
+    ledger = step.tree.ledger
+    if len(entries) > room:
         step.count("propositions_dropped")
+        if not ledger.dropped:
+            ledger = step.tree.ledger = replace(ledger, dropped=True)
     if room > 0:
-        tree.ledger = replace(tree.ledger, tracked=(*tree.ledger.tracked, *unique[:room]))
-        step.session.has_tree = True
+        step.tree.ledger = replace(ledger, tracked=TrackedSet((*ledger.tracked.entries, *entries[:room])))
+    step.session.has_tree = True

@@ -2,30 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from fractions import Fraction
 from typing import Final
 
 from compaction_events.findings import Severity, StopRegenerating
 from compaction_monitor import orders, subjects
 from compaction_monitor.rebalancing import rebalance
 from compaction_monitor.regeneration import recovered
-from compaction_monitor.retention import Trial, measure
+from compaction_monitor.retention import Trial, effective_entropy_bits, exact, measure
 from compaction_monitor.step import Step
-from compaction_monitor.tree import Node
+from compaction_monitor.suspicions import looping
+from compaction_monitor.tree_rows import Node
 
 MAX_ANCESTORS: Final = 16
+MAX_OSCILLATING: Final = 20
+_SURELY_EQUAL: Final = 1e-9
 
 
-def count_regeneration(step: Step, name: str, node: Node, before: int) -> None:
-    """Two committed regenerations of a node without recovery, and no rebalance between them: a loop."""
+def count_regeneration(step: Step, name: str, node: Node, before: int) -> bool:
+    """Two committed regenerations of a node without recovery, and no rebalance between them: a loop.
+
+    Args:
+        before: What the version before retained, as a mask; of nothing nothing is said.
+
+    Returns:
+        Whether it recovered.
+    """
     tree = step.tree
-    retained = frozenset(tree.names(before))
-    if not retained:
-        return
-    if recovered(measure(retained, [Trial(frozenset(tree.names(node.retained)))])):
+    if not before:
+        return False
+    trial = Trial(tree.retained(node))
+    if recovered(measure(frozenset(tree.tracked.names(before)), [trial])):
         tree.changed[name] = replace(node, unrecovered=0, flipped=0, flipped_back=0)
         subjects.drop(step, "regeneration_loop", name, {"node_id": name, "recovered": True})
-        return
+        return True
     changed = before ^ node.retained
     node = tree.changed[name] = replace(
         node,
@@ -33,14 +45,15 @@ def count_regeneration(step: Step, name: str, node: Node, before: int) -> None:
         flipped=node.flipped | changed,
         flipped_back=node.flipped_back | (node.flipped & changed),
     )
-    if node.unrecovered >= step.rules.loop.loop_regenerations:
+    if looping(step, node):
         _raise_loop(step, name, node)
+    return False
 
 
 def _raise_loop(step: Step, name: str, node: Node) -> None:
     tree = step.tree
-    both_ways = list(tree.names(node.flipped_back))
-    oscillating = tuple(dict.fromkeys([*both_ways, *tree.names(node.flipped)]))[:20]
+    both_ways = list(tree.tracked.names(node.flipped_back))
+    oscillating = tuple(dict.fromkeys([*both_ways, *tree.tracked.names(node.flipped)]))[:MAX_OSCILLATING]
     evidence = {
         "node_id": name,
         "level": node.level,
@@ -48,7 +61,7 @@ def _raise_loop(step: Step, name: str, node: Node) -> None:
         "regenerations": node.unrecovered,
         "oscillating": list(oscillating),
         "back_and_forth": len(both_ways),
-        "orders": node.orders,
+        "complete": tree.complete,
     }
     basis = "measured" if node.measured else "inferred"
     severity = Severity.critical if node.measured else Severity.warning
@@ -57,22 +70,26 @@ def _raise_loop(step: Step, name: str, node: Node) -> None:
     wanted = any(order.action == "rebalance" and order.subject == name for order in step.session.orders)
     if alert is not None and not wanted and not step.rules.observe:
         concern = orders.Concern("regeneration_loop", alert.id)
-        orders.request(step, concern, rebalance(tree, name, node), evidence, name, beside=True)
+        given = subjects.count_order(tree, name)
+        orders.request(step, concern, rebalance(tree, name, node), {**evidence, **given}, name, beside=True)
 
 
 def check_silent_loss(step: Step, name: str, old: Node | None) -> None:
     """Look at this node, and at those above it if its own deficit may have changed."""
     tree = step.tree
     node = tree.node(name)
-    assert node is not None
+    if node is None or "silent_composed_loss" in step.rules.off:
+        return
     if node.children:
         _silent_composed_loss(step, name, node)
-    if not node.deficit_bits and not (old and old.deficit_bits):
+    if not node.room.deficit_bits and not (old and old.room.deficit_bits):
         return
+    seen = {name}
     above = node.parent_id
-    for _ in range(MAX_ANCESTORS):
-        parent = tree.node(above) if above else None
-        if above is None or parent is None:
+    while above is not None and above not in seen and len(seen) <= MAX_ANCESTORS:
+        seen.add(above)
+        parent = tree.node(above)
+        if parent is None:
             return
         _silent_composed_loss(step, above, parent)
         above = parent.parent_id
@@ -81,31 +98,48 @@ def check_silent_loss(step: Step, name: str, old: Node | None) -> None:
 def _silent_composed_loss(step: Step, name: str, node: Node) -> None:
     """A node whose own books balance over descendants that lost what it never saw."""
     check = "silent_composed_loss"
-    if node.deficit_bits is None or node.entropy_bits is None:
+    if node.room.deficit_bits is None or node.room.entropy_bits is None:
         step.count("checks_skipped", check, "capacity_unknown")
         return
     tree = step.tree
-    below = [(child, found) for child, found in tree.descendants(node) if found.deficit_bits]
-    lost = sum(found.deficit_bits or 0.0 for _, found in below)
-    composed = node.entropy_bits + lost
-    if node.deficit_bits > 0 or lost <= step.rules.thresholds.composed_loss_ratio * composed:
+    below = [(child, found) for child, found in tree.descendants(name, node) if found.room.deficit_bits]
+    lost = sum(found.room.deficit_bits or 0.0 for _, found in below)
+    if node.room.deficit_bits > 0 or not _exceeds(step, node, [found for _, found in below], lost):
         subjects.drop(step, check, name, {"node_id": name, "lost_bits": round(lost, 3)})
         return
-    worst, worst_node = max(below, key=lambda entry: (entry[1].deficit_bits or 0.0, entry[0]))
+    worst, worst_node = max(below, key=lambda entry: (entry[1].room.deficit_bits or 0.0, entry[0]))
     measured = node.measured and all(found.measured for _, found in below)
     evidence = {
         "node_id": name,
         "level": node.level,
-        "effective_entropy_bits": node.entropy_bits,
+        "effective_entropy_bits": round(node.room.entropy_bits, 3),
         "lost_bits": round(lost, 3),
-        "lost_ratio": round(lost / composed, 4),
+        "lost_ratio": round(lost / (node.room.entropy_bits + lost), 4),
         "composed_loss_ratio": step.rules.thresholds.composed_loss_ratio,
         "descendants_short": len(below),
         "worst": worst,
-        "worst_deficit_bits": worst_node.deficit_bits,
-        "complete": not tree.ledger.forgotten,
+        "worst_deficit_bits": round(worst_node.room.deficit_bits or 0.0, 3),
+        "complete": tree.complete,
     }
     severity = Severity.critical if measured else Severity.warning
     basis = "measured" if measured else "inferred"
     plan = rebalance(tree, worst, worst_node)
     subjects.add(step, check, name, severity, basis, evidence, plan, order_subject=worst)
+
+
+def _exceeds(step: Step, node: Node, below: Sequence[Node], lost: float) -> bool:
+    """Whether the deficits below are more than their share of the composed entropy; exact where it is close."""
+    ratio = step.rules.thresholds.composed_loss_ratio
+    composed = (node.room.entropy_bits or 0.0) + lost
+    if abs(lost - ratio * composed) > _SURELY_EQUAL * composed:
+        return lost > ratio * composed
+    exactly = sum((_deficit(found) for found in below), Fraction(0))
+    own = effective_entropy_bits(node.joint_bits, node.redundancy)
+    assert own is not None
+    return exactly > exact(ratio) * (own + exactly)
+
+
+def _deficit(node: Node) -> Fraction:
+    need = effective_entropy_bits(node.joint_bits, node.redundancy)
+    assert need is not None and node.budget_tokens is not None and node.bits_per_token is not None
+    return need - node.budget_tokens * exact(node.bits_per_token)
