@@ -241,6 +241,9 @@ class TestMeasures:
     def test_trials_that_returned_nothing_agree(self) -> None:
         assert measure(B20, trials(props(1, 0), props(1, 0))).between == 0
 
+    def test_nothing_and_something_share_nothing(self) -> None:
+        assert churn(props(1, 0), props(1, 3)) == churn(props(1, 3), props(1, 0)) == 1
+
     def test_effective_entropy_needs_both_numbers(self) -> None:
         assert effective_entropy_bits(None, 0.5) is None
         assert effective_entropy_bits(10.0, None) is None
