@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
 from fractions import Fraction
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 RoundAnswer = Literal["inversion", "floor", "pinned"]
@@ -23,6 +24,12 @@ class RoundState(NamedTuple):
     cosine: float
     depth: int
     rounds_at_max_depth: int = 0
+
+
+@lru_cache(maxsize=1_024)
+def written(number: float) -> Fraction:
+    """The decimal that was written."""
+    return Fraction(str(number))
 
 
 def reference_round(prev: RoundState, curr: RoundState, session_start_spans: int) -> RoundAnswer | None:
@@ -66,10 +73,10 @@ def reference_regeneration(
     if not before or budget <= 0:
         return "error:empty" if not before else "error:budget"
     kept, either = len(before & after), len(before | after)
-    churned = Fraction(either - kept, either) > Fraction(str(limit))
+    churned = Fraction(either - kept, either) > written(limit)
     growth = Fraction(len(after), len(before)) - 1
-    size = "same" if abs(growth) <= Fraction(str(noise)) else "grown" if growth > 0 else "shrunk"
-    room = Fraction(budget) >= Fraction(str(joint_entropy)) * (1 - Fraction(str(redundancy)))
+    size = "same" if abs(growth) <= written(noise) else "grown" if growth > 0 else "shrunk"
+    room = budget >= written(joint_entropy) * (1 - written(redundancy))
     table: dict[tuple[str, bool], RegenerationAnswer] = {
         ("grown", False): "stale",
         ("same", True): "error:churn_with_room" if room else "saturated",

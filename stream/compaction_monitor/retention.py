@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
+from functools import lru_cache
 from itertools import combinations
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ class Capacity(StrEnum):
     unknown = "unknown"
 
 
+@lru_cache(maxsize=256)  # the same few settings, asked for every time
 def exact(number: float) -> Fraction:
     """The decimal that was written, not its binary neighbour: 0.7 is 7/10.
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from compaction_events.findings import Action, Severity
 from compaction_monitor.regeneration import DEFAULTS, Judgement, Limits, judge, recovered, unfit
 from compaction_monitor.retention import Before, Capacity, Trial, churn, effective_entropy_bits, measure
-from tests.oracle import reference_regeneration
+from tests.oracle import reference_regeneration, written
 
 GENERATED = 110_000
 MULTI_TRIAL = 15_000
@@ -319,7 +319,7 @@ def _short_of_room(before: Before) -> bool | None:
     _, budget, joint, redundancy, unit, *_ = before
     if budget is None or joint is None or redundancy is None or unit is None:
         return None
-    return budget * Fraction(str(unit)) < Fraction(str(joint)) * (1 - Fraction(str(redundancy)))
+    return budget * written(unit) < written(joint) * (1 - written(redundancy))
 
 
 BITS_2 = Room(60, 100.0, 0.0, 2.0)
