@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -42,8 +42,6 @@ def estimated_tokens(text: str) -> int:
 def anchors(text: str) -> Iterator[str]:
     """What survives paraphrase, lower-cased: quoted strings, paths, names with an inner joint or capital, numbers.
 
-    Source: design §3 (propositions), formats §3 (`spans_lexical`).
-
     >>> sorted(set(anchors("keep `max depth` at 12 in src/app.py, see parseHeader, please.")))
     ['12', 'max depth', 'parseheader', 'src/app.py']
     """
@@ -63,8 +61,6 @@ class Spans:
 
     A span is one message typed by the user and all that follows until the next. It stands while at least two anchors
     that occur in at most three spans are found in the set.
-
-    Source: design §4, Chains.
     """
 
     def __init__(self) -> None:
@@ -77,19 +73,19 @@ class Spans:
         self.seen += 1
         return self.seen - 1
 
-    def add(self, span: int, text: str) -> None:
-        """Give a span more of its text."""
+    def add(self, span: int, found: Iterable[str]) -> None:
+        """Give a span more of its anchors."""
         where = self._where
-        for anchor in set(anchors(text)):
+        for anchor in set(found):
             spans = where.get(anchor)
             if spans is None:
                 where[anchor] = (span,)
             elif spans and span not in spans:
                 where[anchor] = (*spans, span) if len(spans) < RARE_SPANS else ()
 
-    def standing(self, texts: Iterable[str]) -> frozenset[int]:
-        """The spans that stand in a set made of these texts."""
-        found = {anchor for text in texts for anchor in anchors(text)}
+    def standing(self, texts: Iterable[Iterable[str]]) -> frozenset[int]:
+        """The spans that stand in a set made of texts with these anchors."""
+        found = {anchor for text in texts for anchor in text}
         hits = Counter(span for anchor in found for span in self._where.get(anchor, ()))
         return frozenset(span for span, count in hits.items() if count >= STANDING_ANCHORS)
 
@@ -154,20 +150,36 @@ class Relevance:
         self._counts: Any = HashingVectorizer(n_features=2**18, alternate_sign=False, norm=None)
         self._weights: Any = TfidfTransformer()
         self._query = query
+        self._rows: Any = None
+        self._names: list[str] = []
 
-    def before(self, texts: Sequence[str]) -> float | None:
-        """The set before a pass; sets the document frequencies."""
+    def before(self, texts: Mapping[str, str]) -> float | None:
+        """The set before a pass, by message id; sets the document frequencies."""
         if not texts:
             return None
-        counts = self._counts.transform(texts)
+        counts = self._counted(texts)
         self._weights.fit(counts)
         return self._mean(counts)
 
-    def after(self, texts: Sequence[str]) -> float | None:
+    def after(self, texts: Mapping[str, str]) -> float | None:
         """The set after it."""
         if not texts or not hasattr(self._weights, "idf_"):
             return None
-        return self._mean(self._counts.transform(texts))
+        return self._mean(self._counted(texts))
+
+    def _counted(self, texts: Mapping[str, str]) -> Any:
+        """The terms of each text; those of a message that was in the last set are not counted again."""
+        from scipy.sparse import vstack
+
+        known = [place for place, name in enumerate(self._names) if name in texts]
+        stay = [self._names[place] for place in known]
+        new = [name for name in texts if name not in frozenset(stay)]
+        parts = [self._rows[known]] if known else []
+        if new:
+            parts.append(self._counts.transform([texts[name] for name in new]))
+        self._rows = parts[0] if len(parts) == 1 else vstack(parts, format="csr")
+        self._names = [*stay, *new]
+        return self._rows
 
     def _mean(self, counts: Any) -> float:
         query = self._weights.transform(self._counts.transform([self._query]))

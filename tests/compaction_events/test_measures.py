@@ -44,9 +44,9 @@ def test_anchors_take_time_linear_in_the_text(unit: str) -> None:
 def test_a_span_stands_with_two_rare_anchors() -> None:
     spans = Spans()
     for text in ("a_1 b_1 common_x", "a_2 b_2 common_x", "a_3 common_x", "a_4 b_4 common_x"):
-        spans.add(spans.open(), text)
+        spans.add(spans.open(), anchors(text))
     assert [
-        spans.standing(texts)
+        spans.standing(map(anchors, texts))
         for texts in (
             ["a_1 b_1"],
             ["a_1", "b_1"],  # in the set, wherever in it
@@ -61,13 +61,13 @@ def test_a_span_stands_with_two_rare_anchors() -> None:
 def test_an_anchor_is_rare_in_up_to_three_spans() -> None:
     spans = Spans()
     for _ in range(3):
-        spans.add(spans.open(), "shared_a shared_b")
-    assert spans.standing(["shared_a shared_b"]) == {0, 1, 2}
-    spans.add(spans.open(), "shared_a")
-    assert spans.standing(["shared_a shared_b"]) == set()
+        spans.add(spans.open(), ["shared_a", "shared_b"])
+    assert spans.standing([["shared_a", "shared_b"]]) == {0, 1, 2}
+    spans.add(spans.open(), ["shared_a"])
+    assert spans.standing([["shared_a", "shared_b"]]) == set()
     # It does not become rare again.
-    spans.add(spans.open(), "shared_a")
-    assert spans.standing(["shared_a shared_b"]) == set()
+    spans.add(spans.open(), ["shared_a"])
+    assert spans.standing([["shared_a", "shared_b"]]) == set()
 
 
 def test_quotes_by_stretch() -> None:
@@ -110,14 +110,28 @@ def test_cosine_is_the_mean_over_the_items() -> None:
     after = ["tide tables, and a gauge", "tests"]
     relevance = Relevance(query)
     # The weights stay those of the set before the pass: only so can the two be compared.
-    assert [relevance.before(before), relevance.after(after)] == pytest.approx(
+    assert [relevance.before(named(before)), relevance.after(named(after))] == pytest.approx(
         [by_hand(query, before, before), by_hand(query, before, after)], abs=1e-6
     )
 
 
+def named(texts: list[str]) -> dict[str, str]:
+    """Each text under a name of its own: the same text, the same name."""
+    return {f"id of {text}": text for text in texts}
+
+
+def test_what_stays_is_not_counted_again_and_counts_the_same() -> None:
+    query = "tide tables for the harbour"
+    first, stays, last = "tide tables", "the harbour at night", "a gauge that drifts"
+    relevance = Relevance(query)
+    relevance.before(named([first, stays]))
+    relevance.after(named([stays]))
+    assert relevance.before(named([last, stays])) == pytest.approx(by_hand(query, [last, stays], [last, stays]), abs=1e-6)
+
+
 def test_cosine_of_nothing_is_unknown() -> None:
     relevance = Relevance("query")
-    assert (relevance.after(["text"]), relevance.before([]), relevance.before(["other"]), relevance.after([])) == (
+    assert (relevance.after({"a": "text"}), relevance.before({}), relevance.before({"a": "other"}), relevance.after({})) == (
         None,
         None,
         0.0,

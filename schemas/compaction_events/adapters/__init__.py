@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
-from compaction_events.adapters import claude_code
+from compaction_events.adapters import claude_code, codex, copilot, lcm, opencode, openhands, pi
 from compaction_events.adapters.lines import Head, Trouble, Warned, Warnings
 from compaction_events.facts import Fact
 
@@ -29,8 +29,11 @@ class Reading(Protocol):
     """One session being read: iterate over it once for its facts; the rest is complete after that.
 
     `quoted`: by round, (still quoted, typed) for the user's messages of each stretch between passes, oldest first.
+    `at_end`: what comes now is only told because the files end here; with more of them it may be told otherwise.
     """
 
+    @property
+    def at_end(self) -> bool: ...
     @property
     def warnings(self) -> Warnings: ...
     @property
@@ -40,57 +43,63 @@ class Reading(Protocol):
 
 
 class Adapter(Protocol):
-    """One format. `head` answers None for a file of another one."""
+    """One format. `heads`: the sessions in a file, none for one of another format. `PATTERNS`: names to look at in folders."""
 
-    NAME: str
-
-    def head(self, path: Path) -> Head | None: ...
+    @property
+    def NAME(self) -> str: ...  # noqa: N802 - a constant of the modules that are adapters
+    @property
+    def PATTERNS(self) -> Sequence[str]: ...  # noqa: N802
+    def heads(self, path: Path) -> Sequence[Head]: ...
     def known_folders(self) -> Sequence[Path]: ...
     def reading(self, paths: Sequence[Path], session_id: str) -> Reading: ...
 
 
-ADAPTERS: Final[tuple[Adapter, ...]] = (claude_code,)
+ADAPTERS: Final[tuple[Adapter, ...]] = (claude_code, codex, pi, openhands, *lcm.ADAPTERS, copilot, opencode)
+PATTERNS: Final = tuple(sorted({pattern for adapter in ADAPTERS for pattern in adapter.PATTERNS}))
 
 
 def find(paths: Iterable[Path] = (), warnings: Warnings | None = None) -> list[Session]:
     """The sessions in these files and folders; without any, in the folders where the known agents keep theirs.
 
     Args:
-        paths: Files of any name; of folders, every file below with `.jsonl` in its name.
+        paths: Files of any name; of folders, every file below whose name is that of a known format.
         warnings: Where files that are no session are reported.
 
     Returns:
         The oldest session first.
     """
     warnings = Warnings() if warnings is None else warnings
-    given = list(paths) or [folder for adapter in ADAPTERS for folder in adapter.known_folders() if folder.is_dir()]
+    given = list(paths) or [folder for adapter in ADAPTERS for folder in adapter.known_folders() if folder.exists()]
     found: dict[tuple[str, str], list[tuple[str, Path]]] = {}
-    for path in _files(given):
-        name, head = _head(path)
-        if head is None:
+    for path in files(given):
+        name, heads = _heads(path)
+        if not heads:
             warnings.add(path, Trouble.foreign_file if path.is_file() else Trouble.unreadable_file)
-        elif head.subagent:
-            warnings.add(path, Trouble.subagent_file)
-        else:
-            found.setdefault((name, head.session_id), []).append((head.first_at, path))
+        for head in heads:
+            if head.subagent:
+                warnings.add(path, Trouble.subagent_file)
+            else:
+                found.setdefault((name, head.session_id), []).append((head.first_at, path))
     # The order follows from the content alone, not from how the file system lists a folder.
     ordered = sorted((sorted(files), session_id, name) for (name, session_id), files in found.items())
     return [Session(tuple(path for _, path in files), session_id, name) for files, session_id, name in ordered]
 
 
-def _head(path: Path) -> tuple[str, Head | None]:
+def _heads(path: Path) -> tuple[str, Sequence[Head]]:
     # Not a device or a pipe, which reading could block on.
     for adapter in ADAPTERS if path.is_file() else ():
-        head = adapter.head(path)
-        if head is not None:
-            return adapter.NAME, head
-    return "", None
+        heads = adapter.heads(path)
+        if heads:
+            return adapter.NAME, heads
+    return "", ()
 
 
-def _files(paths: Iterable[Path]) -> Iterator[Path]:
+def files(paths: Iterable[Path]) -> Iterator[Path]:
+    """The files in these paths, each once; of folders, those whose name a known format has."""
     seen: set[Path] = set()
     for path in paths:
-        for file in sorted(path.rglob("*.jsonl*")) if path.is_dir() else [path]:
+        below = sorted({file for pattern in PATTERNS for file in path.rglob(pattern)}) if path.is_dir() else [path]
+        for file in below:
             if file not in seen and not file.is_dir():
                 seen.add(file)
                 yield file

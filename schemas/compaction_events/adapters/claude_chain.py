@@ -2,8 +2,6 @@
 
 Every record points to its parent; what the summariser reads is the chain from the boundary back. A resume can break
 that chain, and then everything behind the break is evicted unread.
-
-Source: issue 3 item 5; recordings README; formats §2.2.
 """
 
 from __future__ import annotations

@@ -9,9 +9,10 @@ cache creation + cache read), and which records the summariser read. What is inf
 So raw + summary + overhead is always the count on disk. Only if there is none after a pass is the text estimated.
 
 The context is replaced whole by each pass (a chain), at the latest when it is full (eviction `overflow`); records in
-`preservedMessages` stay. Subagents' records (`isSidechain`) have a context of their own and are left out.
-
-Source: formats §2.2; design §4, Chains; issue 3 item 5; recordings README.
+`preservedMessages` stay. A `microcompact_boundary` only clears old results of tools: the set becomes lighter, but no round
+ends. Subagents have a context of their own: in a file of theirs they are a session of their own, and their records in the
+session's file (`isSidechain`) are left out. A fork repeats the records of the session it comes from (`forkedFrom`): they
+make up its context, but the passes among them are that session's, and are not told twice.
 """
 
 from __future__ import annotations
@@ -20,19 +21,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Final
 
 from compaction_events.adapters import claude_records as records
 from compaction_events.adapters.claude_chain import Coverage, Node, coverage, relinked, segment
-from compaction_events.adapters.claude_records import Record, id_of, text_of
+from compaction_events.adapters.fields import Record, count, id_of, mapping, text_of, texts, time_of
 from compaction_events.adapters.lines import Head, Line, Trouble, Warnings, read_lines
-from compaction_events.facts import Eviction, Fact, RoundCompleted, SummaryKind, Topology, Trigger
-from compaction_events.measures import estimated_tokens
+from compaction_events.facts import MAX_ID_CHARS, Eviction, Fact, SummaryKind, Topology, Trigger
 from compaction_events.recorder import Message, Pass, Recorder, Tokens
 
 NAME = "claude-code"
 # A session may begin with snapshots and titles, which name no session.
 _HEAD_LINES = 256
 _TRIGGERS = {"auto": Trigger.budget, "manual": Trigger.manual}
+# The window is not on disk; but what does not fit into the common one can only be in the large one.
+_WINDOW_TOKENS, _LARGE_WINDOW_TOKENS = 200_000, 1_000_000
+PATTERNS: Final = ("*.jsonl*",)
 
 
 def known_folders() -> Sequence[Path]:
@@ -40,18 +44,23 @@ def known_folders() -> Sequence[Path]:
     return (Path.home() / ".claude" / "projects",)
 
 
-def head(path: Path) -> Head | None:
-    """Whose file this is; None if its first lines are no Claude Code transcript."""
+def heads(path: Path) -> Sequence[Head]:
+    """Whose file this is; nobody's if its first lines are no Claude Code transcript."""
     first_at = ""
     for line in read_lines(path, Warnings()):
         record = line.record
         first_at = first_at or text_of(record, "timestamp") or ""
         session_id = id_of(record, "sessionId")
         if session_id and text_of(record, "uuid") and "parentUuid" in record:
-            return Head(session_id, first_at, record.get("isSidechain") is True)
+            if record.get("isSidechain") is not True:
+                return (Head(session_id, first_at),)
+            agent = id_of(record, "agentId")
+            # Without its own id it cannot be told from the session, nor from another subagent.
+            name = f"{session_id}/{agent}" if agent else session_id
+            return (Head(name, first_at, subagent=agent is None or len(name) > MAX_ID_CHARS),)
         if line.number >= _HEAD_LINES:
             break
-    return None
+    return ()
 
 
 def reading(paths: Sequence[Path], session_id: str) -> ClaudeCodeReading:
@@ -68,6 +77,7 @@ class _Pending:
     covered: Coverage
     kept: list[Message]
     restored: list[Message]
+    copied: bool
     summary: Message | None = None
 
 
@@ -81,14 +91,18 @@ class ClaudeCodeReading:
 
     def __init__(self, paths: Sequence[Path], session_id: str) -> None:
         self.warnings = Warnings()
+        self.at_end = False
         self._paths = paths
         self._recorder = Recorder(session_id, NAME, source=NAME, topology=Topology.chain, eviction=Eviction.overflow)
+        session, _, self._agent = session_id.partition("/")
         # Titles and snapshots name no session.
-        self._ids: set[str | None] = {session_id, None}
+        self._ids: set[str | None] = {session, None}
         self._since: list[Node] = []
         self._set: list[Message] = []
         self._uuids: set[str] = set()
         self._boundary: str | None = None
+        self._summary: str | None = None
+        self._results: dict[str, frozenset[str]] = {}
         self._pending: _Pending | None = None
         self._passes = 0
         self._overhead: int | None = None
@@ -106,6 +120,7 @@ class ClaudeCodeReading:
             for line in read_lines(path, self.warnings):
                 if self._is_ours(line):
                     yield from self._take(line)
+        self.at_end = True
         yield from self._complete(None)
         if self._started and self._last_at is not None:
             yield self._recorder.ended(self._last_at)
@@ -119,10 +134,15 @@ class ClaudeCodeReading:
             self.warnings.add(line.path, Trouble.foreign_line, line.number)
             return False
         # A file that continues another may repeat its records.
-        return record.get("isSidechain") is not True and text_of(record, "uuid") not in self._uuids
+        is_side = record.get("isSidechain") is True
+        mine = is_side and record.get("agentId") == self._agent if self._agent else not is_side
+        if mine and is_side:
+            # Beside the session it is a side chain; here it is what the session is made of.
+            record["isSidechain"] = False
+        return mine and text_of(record, "uuid") not in self._uuids
 
     def _take(self, line: Line) -> Iterator[Fact]:
-        record, uuid, at = line.record, text_of(line.record, "uuid"), records.time_of(line.record)
+        record, uuid, at = line.record, text_of(line.record, "uuid"), time_of(line.record)
         if at is not None:
             self._last_at = max(at, self._last_at or at)
         if at is not None and not self._started and (uuid is not None or records.is_boundary(record)):
@@ -133,6 +153,8 @@ class ClaudeCodeReading:
         if records.is_boundary(record):
             yield from self._complete(None)
             self._begin(line, uuid, at)
+        elif records.is_microcompact(record):
+            self._clear(mapping(record, "microcompactMetadata"))
         else:
             usage = records.context_tokens(record)
             if usage is not None:
@@ -144,7 +166,7 @@ class ClaudeCodeReading:
 
     def _note_overhead(self, usage: int) -> None:
         if self._overhead_open and self._passes == 0:
-            self._overhead = max(0, usage - sum(estimated_tokens(message.full) for message in self._set))
+            self._overhead = max(0, usage - sum(message.weight for message in self._set))
         self._overhead_open = False
 
     def _keep(self, record: Record, uuid: str | None) -> None:
@@ -154,7 +176,7 @@ class ClaudeCodeReading:
             return
         pending = self._pending
         if records.is_summary(record):
-            message: Message | None = Message(uuid, records.summary_of(record), depth=max(1, self._passes))
+            message = self._summarised(record, uuid)
             if pending is not None and pending.summary is None:
                 pending.summary = message
         else:
@@ -163,6 +185,22 @@ class ClaudeCodeReading:
                 pending.restored.append(message)
         if message is not None:
             self._set.append(message)
+            self._results[uuid] = records.tool_ids(record)
+
+    def _summarised(self, record: Record, uuid: str) -> Message | None:
+        """What a pass wrote, out of the summary before it and all that was said since."""
+        children = (self._summary,) if self._summary is not None and self._summary != uuid else ()
+        self._summary = uuid
+        return Message(uuid, records.summary_of(record), depth=max(1, self._passes), children=children)
+
+    def _clear(self, metadata: Record) -> None:
+        """Results of tools, and attachments, leave the set; the messages they came in stay."""
+        calls = frozenset(texts(metadata, "compactedToolIds"))
+        uuids = frozenset(texts(metadata, "clearedAttachmentUUIDs"))
+        self._set = [
+            message._replace(bulk="") if message.id in uuids or calls & self._results.get(message.id, frozenset()) else message
+            for message in self._set
+        ]
 
     def _begin(self, line: Line, uuid: str | None, at: datetime | None) -> None:
         """A pass: measure the set as it finds it, and keep of it what it keeps."""
@@ -170,35 +208,37 @@ class ClaudeCodeReading:
         if at is None:
             self.warnings.add(line.path, Trouble.no_time, line.number)
             return
-        metadata = records.mapping(line.record, "compactMetadata")
+        metadata = mapping(line.record, "compactMetadata")
         kept = self._preserved(metadata)
         start = text_of(line.record, "logicalParentUuid")
         covered = coverage(self._since, start, self._boundary, self._uuids, kept)
         self._passes += 1
         before = [message for message in self._set if message.id not in covered.taken_back]
-        self._recorder.before(before, Tokens(records.count(metadata, "preTokens"), self._overhead))
+        self._recorder.before(before, Tokens(count(metadata, "preTokens"), self._overhead))
         self._set = [message for message in before if message.id in kept]
-        self._pending = _Pending(line.record, at, covered, list(self._set), [])
-        anchor = text_of(records.mapping(metadata, "preservedSegment"), "anchorUuid") or uuid
+        self._results = {message.id: self._results.get(message.id, frozenset()) for message in self._set}
+        copied = bool(mapping(line.record, "forkedFrom"))
+        self._pending = _Pending(line.record, at, covered, list(self._set), [], copied)
+        anchor = text_of(mapping(metadata, "preservedSegment"), "anchorUuid") or uuid
         stay = [node for node in self._since if node.uuid in kept]
         self._since = relinked(stay, anchor)
         self._boundary = uuid
 
     def _preserved(self, metadata: Record) -> frozenset[str]:
         """The uuids of the records that a pass keeps verbatim: listed, or in older versions only as a segment."""
-        uuids = records.mapping(metadata, "preservedMessages").get("allUuids")
-        if isinstance(uuids, list):
-            return frozenset(uuid for uuid in uuids if isinstance(uuid, str))
-        ends = records.mapping(metadata, "preservedSegment")
+        preserved = mapping(metadata, "preservedMessages")
+        if uuids := texts(preserved, "allUuids") or texts(preserved, "uuids"):
+            return frozenset(uuids)
+        ends = mapping(metadata, "preservedSegment")
         return segment(self._since, text_of(ends, "headUuid"), text_of(ends, "tailUuid"))
 
-    def _complete(self, usage: int | None) -> Iterator[RoundCompleted]:
+    def _complete(self, usage: int | None) -> Iterator[Fact]:
         """The pass that is under way ends: its summary and what the tool restored are there."""
         pending, self._pending = self._pending, None
         if pending is None:
             return
-        metadata = records.mapping(pending.boundary, "compactMetadata")
-        post = records.count(metadata, "postTokens")
+        metadata = mapping(pending.boundary, "compactMetadata")
+        post = count(metadata, "postTokens")
         summary = pending.summary
         after = [*([summary] if summary is not None else []), *pending.kept, *pending.restored]
         overhead = self._overhead if post is None and usage is not None else None
@@ -210,13 +250,15 @@ class ClaudeCodeReading:
             read=pending.covered.read,
             summary_kind=_kind(summary),
             token_method=self._token_method(metadata, usage),
+            token_budget=_LARGE_WINDOW_TOKENS if (count(metadata, "preTokens") or 0) > _WINDOW_TOKENS else None,
         )
-        yield self._recorder.after(after, this, Tokens(usage if post is None else post, overhead))
+        made = list(self._recorder.passed(after, this, Tokens(usage if post is None else post, overhead)))
+        yield from () if pending.copied else made
 
     def _token_method(self, metadata: Record, usage: int | None) -> str:
-        before = "preTokens" if records.count(metadata, "preTokens") is not None else "estimate"
+        before = "preTokens" if count(metadata, "preTokens") is not None else "estimate"
         counted = usage is not None
-        after = "postTokens" if records.count(metadata, "postTokens") is not None else "usage" if counted else "estimate"
+        after = "postTokens" if count(metadata, "postTokens") is not None else "usage" if counted else "estimate"
         overhead = "unknown" if self._overhead is None else "first_usage"
         if overhead != "unknown" and after != "usage":
             overhead += ",none_after"

@@ -1,18 +1,11 @@
-"""What one line of a Claude Code transcript says. Every field may be absent or of another type: files outlive versions.
-
-Source: formats §2.2; recordings README (what counts as typed by the user).
-"""
+"""What one line of a Claude Code transcript says. Every field may be absent or of another type: files outlive versions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
-from typing import Any
 
-from compaction_events.facts import MAX_ID_CHARS
-from compaction_events.recorder import Message
-
-Record = dict[str, Any]
+from compaction_events.adapters.fields import Record, count, mapping, records, strings, text_of
+from compaction_events.working_set import Message
 
 # What the tool itself writes in the user's name.
 _NOT_TYPED = (
@@ -34,40 +27,16 @@ _FRAME = (
     "Please continue the conversation",
     "Continue the conversation from where",
 )
-_EARLIEST, _LATEST = datetime(2000, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
-
-
-def id_of(record: Record, field: str) -> str | None:
-    """A field's text where it can be an id in the contract, or None."""
-    value = text_of(record, field)
-    return value if value is not None and len(value) <= MAX_ID_CHARS else None
-
-
-def text_of(record: Record, field: str) -> str | None:
-    """A field's non-empty text, or None."""
-    value = record.get(field)
-    return value if isinstance(value, str) and value else None
-
-
-def mapping(record: Record, field: str) -> Record:
-    """A field's object; an empty one where there is none."""
-    value = record.get(field)
-    return value if isinstance(value, dict) else {}
-
-
-def time_of(record: Record) -> datetime | None:
-    """When the record was written, or None."""
-    try:
-        at = datetime.fromisoformat(record.get("timestamp") or "")
-    except (TypeError, ValueError):
-        return None
-    at = at if at.tzinfo else at.replace(tzinfo=UTC)
-    return at if _EARLIEST <= at < _LATEST else None
 
 
 def is_boundary(record: Record) -> bool:
     """Whether a compaction pass ended here."""
     return record.get("type") == "system" and record.get("subtype") == "compact_boundary"
+
+
+def is_microcompact(record: Record) -> bool:
+    """Whether old results of tools were cleared here, without a summary."""
+    return record.get("type") == "system" and record.get("subtype") == "microcompact_boundary"
 
 
 def is_summary(record: Record) -> bool:
@@ -78,12 +47,6 @@ def is_summary(record: Record) -> bool:
 def is_said(record: Record) -> bool:
     """Whether the record is part of the conversation."""
     return record.get("type") in ("user", "assistant")
-
-
-def count(record: Record, field: str) -> int | None:
-    """A field's count, or None. Far below the contract's limit, so that sums of counts stay in it too."""
-    value = record.get(field)
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**48 else None
 
 
 def context_tokens(record: Record) -> int | None:
@@ -103,7 +66,7 @@ def blocks(record: Record) -> list[Record]:
     content = mapping(record, "message").get("content")
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
-    return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+    return records(mapping(record, "message"), "content")
 
 
 def said(record: Record) -> str:
@@ -130,6 +93,12 @@ def summary_of(record: Record) -> str:
     return text if substance else ""
 
 
+def tool_ids(record: Record) -> frozenset[str]:
+    """The calls whose results a record brings."""
+    found = (block for block in blocks(record) if block.get("type") == "tool_result")
+    return frozenset(id_ for block in found if (id_ := text_of(block, "tool_use_id")))
+
+
 def message_of(record: Record, uuid: str) -> Message | None:
     """The record as a message of the working set; None if it brings no words.
 
@@ -138,7 +107,7 @@ def message_of(record: Record, uuid: str) -> Message | None:
     if record.get("type") == "attachment":
         attached = mapping(record, "attachment")
         # Others tell of tools, agents and hooks: overhead.
-        bulk = "\n".join(_strings(attached.get("content"))) if attached.get("type") == "file" else ""
+        bulk = "\n".join(strings(attached.get("content"))) if attached.get("type") == "file" else ""
         return Message(uuid, "", bulk) if bulk else None
     if not is_said(record):
         return None
@@ -154,20 +123,6 @@ def message_of(record: Record, uuid: str) -> Message | None:
 
 def _tool_strings(block: Record) -> Iterator[str]:
     if block.get("type") == "tool_use":
-        yield from _strings(block.get("input"))
+        yield from strings(block.get("input"))
     elif block.get("type") == "tool_result":
-        yield from _strings(block.get("content"))
-
-
-def _strings(value: object) -> Iterator[str]:
-    """Every text inside a JSON value, in order, but no binary content."""
-    # A list of what is left instead of recursion: a tool's arguments may nest deeper than Python's stack.
-    left = [value]
-    while left:
-        item = left.pop()
-        if isinstance(item, str):
-            yield item
-        elif isinstance(item, list):
-            left.extend(reversed(item))
-        elif isinstance(item, dict) and item.get("type") not in ("image", "document"):
-            left.extend(reversed(list(item.values())))
+        yield from strings(block.get("content"))

@@ -12,18 +12,23 @@ from compaction_events import adapters
 from compaction_events.codec import ce_id, encode
 from compaction_events.facts import (
     Basis,
+    CheckpointWritten,
+    ChildVersion,
     Composition,
     Eviction,
+    PropositionStated,
     RoundCompleted,
     Scorer,
     SessionEnded,
     SessionStarted,
+    Sources,
     SpansMethod,
     SummaryKind,
     Topology,
     Trigger,
 )
 from compaction_events.measures import scorer_name
+from compaction_events.propositions import name
 from tests.compaction_events.adapters.transcript import SESSION, Transcript, facts, minute, rounds, without_cosine
 
 ASK = "Serve port 8417 from conf/app.toml"  # 34 bytes: 9 tokens; two anchors
@@ -88,6 +93,16 @@ def test_two_passes_from_start_to_end(tmp_path: Path) -> None:
             eviction=Eviction.overflow,
             source="claude-code",
         ),
+        CheckpointWritten(
+            session_id=SESSION,
+            node_id="u4",
+            level=1,
+            version=1,
+            written_at=minute(3),
+            retained=(),
+            sources=Sources.raw,
+            basis=Basis.inferred,
+        ),
         RoundCompleted(
             **common,
             round=1,
@@ -98,6 +113,18 @@ def test_two_passes_from_start_to_end(tmp_path: Path) -> None:
             source_spans_seen=1,
             claimed_records=2,
             read_records=2,
+        ),
+        # The second summary is written out of the first, and of what was said since.
+        CheckpointWritten(
+            session_id=SESSION,
+            node_id="u9",
+            level=2,
+            version=1,
+            written_at=minute(8),
+            retained=(),
+            children=(ChildVersion(node_id="u4", version=1),),
+            sources=Sources.children,
+            basis=Basis.inferred,
         ),
         RoundCompleted(
             **common,
@@ -243,9 +270,9 @@ def test_a_file_that_begins_with_a_boundary(tmp_path: Path) -> None:
     transcript.summary(SUMMARY)
     transcript.reply("on", 1_100)
     found = facts(transcript.write(tmp_path / "a.jsonl"))
-    assert [fact.type for fact in found] == ["session.started", "round.completed", "session.ended"]
-    assert isinstance(found[1], RoundCompleted)
-    assert (found[1].before, without_cosine(found[1].after)) == (
+    assert [fact.type for fact in found] == ["session.started", "checkpoint.written", "round.completed", "session.ended"]
+    assert isinstance(found[2], RoundCompleted)
+    assert (found[2].before, without_cosine(found[2].after)) == (
         Composition(raw_tokens=2_000, summary_tokens=0, distinct_source_spans=0, summary_depth_max=0),
         Composition(raw_tokens=1_094, summary_tokens=6, distinct_source_spans=0, summary_depth_max=1),
     )
@@ -384,3 +411,90 @@ def test_no_word_of_the_session_is_in_the_facts(tmp_path: Path) -> None:
     transcript.reply("zebra", 950)
     wire = b"".join(encode(fact).value for fact in facts(transcript.write(tmp_path / "a.jsonl")))
     assert b"zebra" not in wire.lower()
+
+
+def test_constraints_of_the_user_s_are_tracked(tmp_path: Path) -> None:
+    """The rule is in the summary in other words, the wish is not; what the agent says constrains nothing."""
+    transcript = Transcript()
+    transcript.user("Never write to conf/app.toml. Keep logs/audit.log short, please.")
+    transcript.reply("I must not touch conf/other.toml", 1_009)
+    transcript.boundary()
+    transcript.summary("conf/app.toml is read-only")
+    transcript.reply("on", 1_100)
+    found = facts(transcript.write(tmp_path / "a.jsonl"))
+    rule, wish = name(frozenset({"conf/app.toml"})), name(frozenset({"logs/audit.log"}))
+    assert [fact for fact in found if isinstance(fact, PropositionStated)] == [
+        PropositionStated(session_id=SESSION, proposition=rule, turn=0, span_id="u1", pinned=True),
+        PropositionStated(session_id=SESSION, proposition=wish, turn=0, span_id="u1", pinned=False),
+    ]
+    assert [fact.propositions_retained for fact in found if isinstance(fact, RoundCompleted)] == [(rule,)]
+    assert [fact.retained for fact in found if isinstance(fact, CheckpointWritten)] == [(rule,)]
+
+
+def test_a_subagent_s_file_is_a_session_of_its_own(tmp_path: Path) -> None:
+    """The task it was given is what its user typed; its records in the session's file stay out of the session."""
+    transcript = opened()
+    transcript.user("Serve port 9001 from conf/side.toml", isSidechain=True, agentId="agent-7")
+    transcript.boundary(isSidechain=True)
+    main = transcript.write(tmp_path / "a.jsonl")
+    side = Transcript()
+    for number in (1, 2):
+        side.user(f"Serve port 900{number} from conf/side.toml", isSidechain=True, agentId="agent-7")
+        side.parent = f"u{number}"
+    side.record(
+        "system", subtype="compact_boundary", isSidechain=True, agentId="agent-7",
+        compactMetadata={"trigger": "auto", "preTokens": 900},
+    )  # fmt: skip
+    other = side.write(tmp_path / "b.jsonl")
+    assert [(fact.session_id, fact.source_spans_seen) for fact in rounds(main, other)] == [
+        (SESSION, 1),
+        (f"{SESSION}/agent-7", 2),
+    ]
+
+
+def test_a_microcompaction_clears_results_of_tools_and_is_no_round(tmp_path: Path) -> None:
+    transcript = opened()
+    transcript.user([{"type": "tool_result", "tool_use_id": "t1", "content": "x" * 400}])
+    transcript.user([{"type": "tool_result", "tool_use_id": "t2", "content": "y" * 40}])
+    metadata = {"trigger": "auto", "preTokens": 1_200, "tokensSaved": 100, "compactedToolIds": ["t1"]}
+    transcript.beside("system", subtype="microcompact_boundary", microcompactMetadata=metadata)
+    transcript.boundary(preTokens=None)
+    found = only_round(transcript, tmp_path)
+    # 9 + 8 tokens were said, and the second result has 41 bytes: 11.
+    assert (found.round, found.before and found.before.raw_tokens) == (1, 28)
+
+
+def test_a_fork_has_the_context_of_its_origin_but_does_not_tell_its_rounds_again(tmp_path: Path) -> None:
+    transcript = Transcript("session-f")
+    copied = {"forkedFrom": {"sessionId": SESSION, "messageUuid": "x"}}
+    transcript.user(ASK, **copied)
+    transcript.record(
+        "system", subtype="compact_boundary", compactMetadata={"trigger": "auto", "preTokens": 2_000}, **copied
+    )  # fmt: skip
+    transcript.user(SUMMARY, isCompactSummary=True, **copied)
+    transcript.user("Go to port 9001 by conf/new.toml")
+    transcript.boundary(2_100)
+    transcript.summary("Port 9001 by conf/new.toml")
+    found = facts(transcript.write(tmp_path / "a.jsonl"))
+    assert [fact.type for fact in found] == ["session.started", "checkpoint.written", "round.completed", "session.ended"]
+    assert [
+        (fact.round, fact.source_spans_seen, fact.after.summary_depth_max) for fact in found if isinstance(fact, RoundCompleted)
+    ] == [(2, 2, 2)]
+
+
+def test_what_only_fits_into_the_large_window_was_in_it(tmp_path: Path) -> None:
+    transcript = opened()
+    transcript.boundary(200_000)
+    transcript.boundary(200_001)
+    found = rounds(transcript.write(tmp_path / "a.jsonl"))
+    assert [fact.token_budget for fact in found] == [None, 1_000_000]
+
+
+@pytest.mark.parametrize("listed", [{"allUuids": ["u1"]}, {"uuids": ["u1"]}])
+def test_preserved_messages_stay(listed: dict[str, Any], tmp_path: Path) -> None:
+    transcript = opened()
+    transcript.boundary(preservedMessages=listed)
+    transcript.summary("Nothing of note")
+    found = only_round(transcript, tmp_path)
+    # The first message, 9 tokens, is not evicted; of the rest one record was covered.
+    assert (found.after.raw_tokens, found.claimed_records, found.after.distinct_source_spans) == (9, 1, 1)

@@ -8,11 +8,13 @@ from typing import NamedTuple
 import pytest
 
 from compaction_events import adapters
+from compaction_events.adapters.lines import Warnings, read_lines
 from compaction_events.codec import ce_id, encode
 from compaction_events.facts import Composition, Fact, RoundCompleted, SummaryKind, Trigger
 
-RECORDINGS = Path(__file__).parents[4] / "shared" / "recordings" / "claude-code"
-pytestmark = pytest.mark.skipif(not RECORDINGS.is_dir(), reason="the recordings are not beside this checkout")
+ALL = Path(__file__).parents[4] / "shared" / "recordings"
+RECORDINGS = ALL / "claude-code"
+pytestmark = pytest.mark.skipif(not ALL.is_dir(), reason="the recordings are not beside this checkout")
 
 Quoted = tuple[tuple[int, int], ...]
 
@@ -68,7 +70,8 @@ def read_one(name: str) -> tuple[list[Fact], adapters.Reading]:
 @pytest.mark.parametrize("name", EXPECTED)
 def test_the_readme_s_figures(name: str) -> None:
     facts, reading = read_one(name)
-    assert [fact.type for fact in facts] == ["session.started", *["round.completed"] * len(EXPECTED[name]), "session.ended"]
+    passes = ["checkpoint.written", "round.completed"] * len(EXPECTED[name])
+    assert [fact.type for fact in facts] == ["session.started", *passes, "session.ended"]
     found = [fact for fact in facts if isinstance(fact, RoundCompleted)]
     assert [
         Round(
@@ -113,6 +116,76 @@ def test_the_folder_holds_four_sessions_of_which_one_lies_in_four_files() -> Non
     ]
 
 
+class Other(NamedTuple):
+    """One round of another agent: tokens, the window, (still there, typed) by stretch, and what the format alone tells."""
+
+    before: int
+    after: int
+    window: int | None
+    kind: SummaryKind | None
+    quoted: Quoted
+    spans: tuple[int, int]
+
+
+OTHERS = {
+    "codex/three-rounds.jsonl": [
+        Other(237_823, 23_278, 258_400, None, ((2, 2),), (2, 2)),
+        Other(229_684, 23_396, 258_400, None, ((2, 2), (1, 1)), (3, 3)),
+        Other(229_133, 24_525, 258_400, None, ((2, 2), (1, 1), (6, 6)), (9, 9)),
+    ],
+    "codex/two-rounds-windowed.jsonl": [
+        Other(88_246, 13_290, 121_600, SummaryKind.ok, ((7, 7),), (7, 7)),
+        Other(95_808, 13_682, 121_600, SummaryKind.ok, ((7, 7), (3, 3)), (10, 10)),
+    ],
+    "pi/two-rounds.jsonl": [
+        Other(175_004, 25_739, None, SummaryKind.ok, ((1, 12),), (6, 12)),
+        Other(185_014, 28_617, None, SummaryKind.ok, ((0, 12), (3, 15)), (14, 21)),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_the_readme_s_figures_of_other_agents(name: str) -> None:
+    [session] = adapters.find([ALL / name])
+    reading = adapters.read_session(session)
+    found = [fact for fact in reading if isinstance(fact, RoundCompleted)]
+    assert [
+        Other(
+            total(fact.before),
+            total(fact.after),
+            fact.token_budget,
+            fact.summary_kind,
+            reading.quoted[fact.round],
+            (spans(fact.after), spans(fact.before)),
+        )
+        for fact in found
+    ] == OTHERS[name]
+    assert [fact.after.summary_depth_max for fact in found] == list(range(1, len(found) + 1))
+    assert list(reading.warnings) == []
+
+
+def test_how_many_entries_pi_keeps_verbatim() -> None:
+    [session] = adapters.find([ALL / "pi"])
+    reading = adapters.pi.reading(session.paths, session.session_id)
+    list(reading)
+    assert reading.kept_entries == {1: 66, 2: 77}
+
+
+def test_windows_of_codex_link_the_rounds() -> None:
+    """Every pass names the window before it, and the last summary's place in the set is its own window."""
+    path = ALL / "codex" / "two-rounds-windowed.jsonl"
+    passes = [line.record["payload"] for line in read_lines(path, Warnings()) if line.record["type"] == "compacted"]
+    [session] = adapters.find([path])
+    reading = adapters.codex.reading(session.paths, session.session_id)
+    summaries = [reading.chain.summary and reading.chain.summary.id for fact in reading if fact.type == "round.completed"]
+    assert summaries == [one["window_id"] for one in passes]
+    assert passes[1]["previous_window_id"] == passes[0]["window_id"]
+
+
+def test_all_formats_of_the_folder_are_told_apart() -> None:
+    assert sorted(session.adapter for session in adapters.find([ALL])) == ["claude-code"] * 4 + ["codex"] * 2 + ["pi"]
+
+
 def test_read_again_everything_is_the_same_byte_for_byte() -> None:
-    first, second = ([(encode(fact).value, ce_id(fact)) for fact in adapters.read([RECORDINGS])] for _ in range(2))
+    first, second = ([(encode(fact).value, ce_id(fact)) for fact in adapters.read([ALL])] for _ in range(2))
     assert first == second
