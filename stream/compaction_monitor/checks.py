@@ -113,17 +113,18 @@ def provenance_floor(session: Session, event: RoundCompleted, limits: Thresholds
     now = session.window[-1]
     if session.topology == "flat":
         return Verdict(skipped="flat")
+    chain = session.topology == "chain"
+    floor = _chain_floor(event, limits) if chain else span_floor(session, limits)
+    enough = floor is not None and now.spans is not None and now.spans >= floor
+    over = enough and (now.compaction or not chain)  # a chain is over it at the next pass that holds
     if now.depth is None:
-        return Verdict(skipped="no_depth")
+        return Verdict(over=over, skipped="no_depth")
     if now.spans is None:
         return Verdict(skipped="no_reachability")
-    if session.topology == "chain":
-        return _chain_floor(now, event, limits)
-    floor = span_floor(session, limits)
     if floor is None:
-        return Verdict(skipped="no_source_spans")
-    if now.spans >= floor:
-        return OVER
+        return Verdict(skipped="no_before" if chain else "no_source_spans")
+    if enough:
+        return OVER if over else CLEAR
     return Verdict(holds=True, severity=CRITICAL) if now.depth >= 2 else CLEAR
 
 
@@ -134,14 +135,11 @@ def span_floor(session: Session, limits: Thresholds) -> int | None:
     return max(1, int(limits.span_floor_fraction * session.source_spans))
 
 
-def _chain_floor(now: Round, event: RoundCompleted, limits: Thresholds) -> Verdict:
+def _chain_floor(event: RoundCompleted, limits: Thresholds) -> float | None:
     """A chain replaces its whole context, so each pass answers only for what stood before it (D7)."""
     if event.before is None or event.before.distinct_source_spans is None:
-        return Verdict(skipped="no_before")
-    assert now.spans is not None and now.depth is not None
-    if now.spans >= limits.span_floor_fraction * event.before.distinct_source_spans:
-        return OVER if now.compaction else CLEAR
-    return Verdict(holds=True, severity=CRITICAL) if now.depth >= 2 else CLEAR
+        return None
+    return limits.span_floor_fraction * event.before.distinct_source_spans
 
 
 def inversion_risk(session: Session, _: RoundCompleted, limits: Thresholds) -> Verdict:
