@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from compaction_events.facts import RoundCompleted
+from compaction_events.facts import MAX_COUNT, RoundCompleted
 from compaction_monitor.checks import bursts, deepest_allowed, drift_cause, span_floor, stays_full
 from compaction_monitor.rules import Thresholds
 from compaction_monitor.state import Session
@@ -67,7 +67,7 @@ def _risk(session: Session, _: RoundCompleted, limits: Thresholds) -> Evidence:
         "window_first_raw_ratio": round(first.raw_ratio, 4),
         "window_first_spans": first.spans,
         "raw_ratio_per_round": round(slope, 4),
-        "rounds_left": 0 if to_go <= 0 else math.ceil(round(to_go / -slope, 6)) if slope < 0 else None,
+        "rounds_left": 0 if to_go <= 0 else min(MAX_COUNT, math.ceil(round(to_go / -slope, 6))) if slope < 0 else None,
     }
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -32,6 +33,7 @@ from compaction_monitor.step import Step
 from compaction_monitor.tree import Ledger, Node, NodeRows, NoTree, Tree
 
 NO_TREE = NoTree()
+LAST_US = microseconds(datetime(2199, 1, 1, tzinfo=UTC))  # what follows from a fact is later, and must stay writable
 
 
 class Folded(NamedTuple):
@@ -138,7 +140,7 @@ def _event_time(fact: Fact, session: Session | None, rules: Rules, appended_ms: 
     at = fact.occurred_at
     if at is None:
         return session.clock_us if session is not None else (appended_ms or 0) * 1_000
-    at_us = microseconds(at)
+    at_us = min(microseconds(at), LAST_US)
     if appended_ms is not None:
         at_us = min(at_us, appended_ms * 1_000 + round(rules.clock_ahead_s * 1_000_000))
     return at_us

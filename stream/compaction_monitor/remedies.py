@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from compaction_events.facts import RoundCompleted
+from compaction_events.facts import MAX_COUNT, RoundCompleted
 from compaction_events.findings import CapDepth, DropSummary, EscalateToRaw, Plan, RaiseBudget, Recompact, Severity
 from compaction_monitor.checks import span_floor
 from compaction_monitor.plans import plan_halt, plan_rehydrate
@@ -100,6 +100,6 @@ def _failed(session: Session, event: RoundCompleted) -> Plan:
 def _thrash(session: Session, limits: Thresholds) -> RaiseBudget:
     """The budget under which what the last pass left would have been acceptable, where it left too much."""
     now = session.window[-1]
-    wanted = math.ceil((now.raw_tokens + now.summary_tokens) / limits.thrash_full_ratio)
+    wanted = min(MAX_COUNT, math.ceil((now.raw_tokens + now.summary_tokens) / limits.thrash_full_ratio))
     more = session.token_budget is not None and wanted > session.token_budget
     return RaiseBudget(token_budget=session.token_budget, suggested_token_budget=wanted if more else None)
