@@ -7,8 +7,10 @@ session ends or expires. A rehydration closes, and never opens.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from compaction_events.facts import Basis, RoundCompleted
-from compaction_events.findings import Severity
+from compaction_events.findings import HaltAndRehydrate, Plan, Severity
 from compaction_monitor import orders
 from compaction_monitor.checks import CHECKS, GROUNDING, INFERRED_MAY_BE_CRITICAL, Verdict
 from compaction_monitor.evidence import round_evidence
@@ -34,9 +36,10 @@ def judge(step: Step, event: RoundCompleted) -> None:
 
 def end(step: Step, because: Because) -> None:
     """Close everything: the session ended or expired."""
-    for alert in step.session.alerts:
-        step.resolve_alert(alert, because, {})
-        orders.alert_closed(step, alert, because)
+    for check in [alert.check for alert in step.session.alerts]:
+        if (alert := step.session.alert(check)) is not None:  # the loop's own may have gone with the one they are about
+            step.resolve_alert(alert, because, {})
+            orders.alert_closed(step, alert, because)
     orders.end_all(step, because)
 
 
@@ -79,18 +82,27 @@ def _open(step: Step, event: RoundCompleted, check: str, verdict: Verdict) -> No
         return
     if known is not None and severity.rank > Severity(known.severity).rank:
         severity = Severity(known.severity)  # an open alert never becomes milder
-    fresh = tuple(s for s in verdict.subjects if known is None or s not in known.subjects)
+    concerned = tuple(s for s in verdict.subjects if known is None or s not in known.subjects) or verdict.subjects
     evidence = round_evidence(check, step.session, event, step.rules.thresholds)
-    limits = step.rules.thresholds
-    plan = None if step.rules.observe else remedy(check, step.session, event, limits, severity, fresh, step.tree)
-    order_id = orders.order_id(step, check, plan, fresh[0] if fresh else "") if plan else None
+    about = concerned[0] if concerned else ""
+    plan = None if step.rules.observe else _remedy(step, event, check, severity, concerned)
+    order_id = orders.order_id(step, check, plan, about) if plan else None
     alert = step.raise_alert(check, severity, event.basis, evidence, verdict.subjects, remediation_id=order_id)
     if alert is None:
         return
     _supersede_milder(step, event, alert)
     if plan is not None:
-        valid_through = event.round + step.rules.loop.valid_rounds
-        orders.request(step, orders.Concern(check, alert.id), plan, evidence, fresh[0] if fresh else "", valid_through)
+        concern, valid_through = orders.Concern(check, alert.id), orders.valid_through_round(step)
+        next_lever = check == "summary_failed" and step.session.failed > 1
+        orders.request(step, concern, plan, evidence, about, valid_through, at_once=next_lever)
+
+
+def _remedy(step: Step, event: RoundCompleted, check: str, severity: Severity, concerned: Sequence[str]) -> Plan | None:
+    plan = remedy(check, step.session, event, step.rules.thresholds, severity, concerned, step.tree)
+    known = step.session.alert(check)
+    if known is not None and known.remediation_id and isinstance(plan, HaltAndRehydrate):
+        return None  # it was asked to halt, and one halt wants one resume
+    return plan
 
 
 def effective_severity(check: str, verdict: Verdict, basis: Basis, rules: AgentRules) -> Severity:

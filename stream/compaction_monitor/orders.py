@@ -15,7 +15,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, Literal, NamedTuple
 
-from compaction_events.facts import AckStatus, RemediationAcknowledged
+import orjson
+
+from compaction_events.facts import MAX_COUNT, AckStatus, RemediationAcknowledged
 from compaction_events.findings import (
     Action,
     CapDepth,
@@ -97,7 +99,8 @@ def request(
         mode=step.rules.mode,
     )
     for order in replaced:
-        withdraw(step, order, "superseded", finding.id)
+        if order.status not in STANDING:  # one that stands, stands until this one is sent
+            withdraw(step, order, "superseded", finding.id)
     order = OpenOrder(
         id=finding.id,
         action=plan.action,
@@ -126,17 +129,28 @@ def request(
     send(step, order)
 
 
+def valid_through_round(step: Step) -> int | None:
+    """The last round for which an order about the session's last round is worth obeying."""
+    window = step.session.window
+    return min(MAX_COUNT, window[-1].number + step.rules.loop.valid_rounds) if window else None
+
+
 def send(step: Step, order: OpenOrder) -> None:
     """Publish an order, for the first time or again (same id, next attempt)."""
     loop = step.rules.loop
     attempt = order.attempt + 1
     finding = RemediationRequested.model_validate_json(order.payload)
     times: dict[str, Any] = {"attempt": attempt}
-    if order.attempt == 0:
+    if order.attempt == 0:  # it may have waited: its time begins now
+        valid_through = None if order.valid_through_round is None else valid_through_round(step)
         times["requested_at"] = moment(step.at_us)
         times["expires_at"] = moment(step.at_us + _us(loop.expires_s))
-        order = order._replace(requested_at_us=step.at_us, base_ms=step.base_ms)
+        times["valid_through_round"] = valid_through
+        order = order._replace(requested_at_us=step.at_us, base_ms=step.base_ms, valid_through_round=valid_through)
     finding = finding.model_copy(update=times)
+    for old in step.session.orders:
+        if old.id in finding.supersedes:
+            withdraw(step, old, "superseded", order.id)
     step.findings.append(finding)
     step.count("orders", order.action, "sent" if attempt == 1 else "sent_again")
     expires_ms = order.base_ms + _ms(loop.expires_s)
@@ -145,7 +159,7 @@ def send(step: Step, order: OpenOrder) -> None:
     if step.session.expects_answers:
         due_ms = min(expires_ms, step.base_ms + _ms(loop.deadline_s * loop.backoff ** (attempt - 1)))
         payload = finding.model_dump_json(exclude_none=True)
-        if _payload_bytes(step, order.id) + len(payload) > MAX_PAYLOAD_BYTES:
+        if _payload_bytes(step, order.id) + len(orjson.dumps(payload)) > MAX_PAYLOAD_BYTES:
             payload = ""
     _put(step, order._replace(status="sent", attempt=attempt, due_ms=due_ms, payload=payload))
 
@@ -178,10 +192,12 @@ def answer(step: Step, fact: RemediationAcknowledged) -> None:
 def after_round(step: Step, round_number: int) -> None:
     """What a further round does to orders: those about an old round are void, completed ones must have worked."""
     for order in step.session.orders:
+        if order not in step.session.orders:
+            continue  # another one's next lever has taken its place
         if order.status == "completed" and order.done_round is not None:
             _check_effect(step, order)
         elif order.status in UNANSWERED and _is_void(order, round_number):
-            if step.session.expects_answers:
+            if order.status == "sent" and step.session.expects_answers:
                 _unacknowledged(step, order)
             if order.action == HALT:  # whoever halted waits for a resume, so this one stays until then
                 expires_ms = order.base_ms + _ms(step.rules.loop.expires_s)
@@ -208,14 +224,14 @@ def tick(step: Step, order: OpenOrder, now_ms: int) -> None:
     loop = step.rules.loop
     if now_ms >= order.base_ms + _ms(loop.expires_s):
         if order.status in STANDING and step.session.expects_answers:
-            _unacknowledged(step, order)
+            _unacknowledged(step, order, f"{order.id}:expired")
         _end(step, order, "completed" if order.status == "completed" else "expired")
         if order.action == HALT:
             _resume(step, order, "expired")
     elif order.status in UNANSWERED and order.payload and order.attempt <= loop.resends_max:
         send(step, order)
     else:
-        if order.status in UNANSWERED and step.session.expects_answers:
+        if order.status == "sent" and step.session.expects_answers:
             _unacknowledged(step, order)
         _put(step, order._replace(due_ms=order.base_ms + _ms(loop.expires_s)))
 
@@ -225,12 +241,12 @@ def alert_closed(step: Step, alert: OpenAlert, because: Because) -> None:
     for order in step.session.orders:
         if order.alert_id != alert.id:
             continue
-        if order.action == HALT and order.status != "waiting":
+        if order.action == HALT and order.attempt:  # called back or not: whoever halted waits for a resume
             _end(step, order, "completed" if order.status == "completed" else "withdrawn")
             _resume(step, order, "resolved")
         else:
             withdraw(step, order, _WITHDRAWN[because])
-    _effective_again(step, alert.check)
+    _effective_again(step, alert.check, because if because in ("ended", "expired") else "recovered")
 
 
 def subject_closed(step: Step, alert: OpenAlert, subject: str, because: Because) -> None:
@@ -250,6 +266,8 @@ def end_all(step: Step, because: Because) -> None:
     for order in step.session.orders:
         if order.action != Action.resume.value:
             withdraw(step, order, _WITHDRAWN[because])
+        elif because == "expired":
+            _end(step, order, "expired")
 
 
 def withdraw(
@@ -258,12 +276,12 @@ def withdraw(
     because: Literal["resolved", "superseded", "ended", "expired", "contradicted"],
     superseded_by: str | None = None,
 ) -> None:
-    """End an order that has not ended; call it back if it was sent."""
+    """End an order that has not ended; call it back if it was sent, and is not called back already."""
     if order.status == "completed":
         _end(step, order, "completed")
         return
     _end(step, order, "withdrawn")
-    if order.attempt:
+    if order.status != "waiting":
         _call_back(step, order, because, superseded_by)
 
 
@@ -294,7 +312,8 @@ def _end(step: Step, order: OpenOrder, outcome: str) -> None:
 
 def _complete(step: Step, order: OpenOrder) -> None:
     """`completed` ends it; it is only watched until its alert is over (a halt: until the resume)."""
-    if step.session.alert(order.check) is None and order.action != HALT:
+    alert = step.session.alert(order.check)
+    if (alert is None or alert.id != order.alert_id) and order.action != HALT:
         _end(step, order, "completed")
         return
     due_ms = order.base_ms + _ms(step.rules.loop.expires_s) if order.action == HALT else NEVER_MS
@@ -319,7 +338,7 @@ def _check_effect(step: Step, order: OpenOrder) -> None:
     _next_lever(step, order, "ineffective")
 
 
-def _effective_again(step: Step, check: str) -> None:
+def _effective_again(step: Step, check: str, because: Because) -> None:
     alert = step.session.alert("remediation_ineffective")
     if alert is None or check not in alert.subjects:
         return
@@ -328,7 +347,7 @@ def _effective_again(step: Step, check: str) -> None:
         kept = alert._replace(subjects=left)
         step.session.alerts = tuple(kept if a.id == alert.id else a for a in step.session.alerts)
     else:
-        step.resolve_alert(alert, "recovered", {"check": check})
+        step.resolve_alert(alert, because, {"check": check})
 
 
 def _next_lever(step: Step, order: OpenOrder, outcome: str) -> None:
@@ -349,8 +368,7 @@ def _next_lever(step: Step, order: OpenOrder, outcome: str) -> None:
         case _:
             return
     evidence = {"previous_remediation_id": order.id, "previous_action": order.action, "previous_outcome": outcome}
-    window = step.session.window
-    valid_through = window[-1].number + step.rules.loop.valid_rounds if window else None
+    valid_through = valid_through_round(step)
     request(step, Concern(alert.check, alert.id), plan, evidence, order.subject, valid_through, at_once=True)
 
 
@@ -359,19 +377,27 @@ def _resume(step: Step, halt: OpenOrder, because: Literal["resolved", "expired"]
     request(step, halt_concern, Resume(halted_by=halt.id, because=because), {"halted_by": halt.id}, halt.id, exempt=True)
 
 
-def _unacknowledged(step: Step, order: OpenOrder) -> None:
+def _unacknowledged(step: Step, order: OpenOrder, id_subject: str = "") -> None:
+    """Nobody answered. An order may be missed twice, at its deadline and when it expires: `id_subject` tells them apart."""
     known = step.session.alert("remediation_unacknowledged")
     if known is not None and order.id in known.subjects:
         return
     subjects = (*(known.subjects if known else ()), order.id)
     evidence = {"remediation_id": order.id, "action": order.action, "attempt": order.attempt, "status": order.status}
     step.raise_alert(
-        "remediation_unacknowledged", Severity.warning, "measured", evidence, subjects, order.id, remediation_id=order.id
+        "remediation_unacknowledged",
+        Severity.warning,
+        "measured",
+        evidence,
+        subjects,
+        id_subject or order.id,
+        remediation_id=order.id,
     )
 
 
 def _payload_bytes(step: Step, but: str) -> int:
-    return sum(len(order.payload) for order in step.session.orders if order.id != but)
+    """What the payloads take in the row: text in JSON in JSON."""
+    return sum(len(orjson.dumps(order.payload)) for order in step.session.orders if order.id != but)
 
 
 def _is_void(order: OpenOrder, round_number: int) -> bool:
@@ -381,16 +407,24 @@ def _is_void(order: OpenOrder, round_number: int) -> bool:
 def _contradicted(step: Step, order: OpenOrder) -> bool:
     """Whether a standing order keeps this one waiting; those of milder findings are called back and wait instead."""
     own = rank(step, order)
-    rivals = [o for o in step.session.orders if o.id != order.id and stands(o) and contradict(o, order)]
+    spared = {order.id, *orjson.loads(order.payload).get("supersedes", ())}
+    rivals = [o for o in step.session.orders if o.id not in spared and stands(o) and contradict(o, order)]
     if any(rank(step, rival) <= own for rival in rivals):
         return True
     for rival in rivals:
-        _call_back(step, rival, "contradicted", order.id)
-        if rival.payload and rival.action != Action.resume.value:
-            _put(step, rival._replace(status="waiting", due_ms=NEVER_MS))
-        else:
-            _end(step, rival, "withdrawn")
+        _give_way(step, rival, order.id)
     return False
+
+
+def _give_way(step: Step, order: OpenOrder, to: str) -> None:
+    """Call an order back for a worse finding's; it waits if it can be sent again, and else a halt is over for good."""
+    _call_back(step, order, "contradicted", to)
+    if order.payload and order.action != Action.resume.value:
+        _put(step, order._replace(status="waiting", due_ms=NEVER_MS))
+        return
+    _end(step, order, "completed" if order.status == "completed" else "withdrawn")
+    if order.action == HALT:
+        _resume(step, order, "resolved")
 
 
 def _us(seconds: float) -> int:
