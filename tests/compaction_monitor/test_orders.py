@@ -1,0 +1,632 @@
+"""The life of orders: what is answered, not answered, held back, contradicted; each case with its why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import pytest
+
+from compaction_events.builders import acknowledged, at, ended, started
+from compaction_events.facts import Fact
+from compaction_events.findings import AlertRaised, RemediationRequested, RemediationWithdrawn, Resume
+from compaction_monitor.harness import Offline, Published
+from compaction_monitor.rules import AgentRules, LoopRules, Rules
+from tests.compaction_monitor.scenes import lines, tree_round, with_summaries
+
+Step = tuple[str, Callable[["Table"], list[Published]], list[str]]
+HALT = "order halt_and_rehydrate for salience_inversion #1"
+RAISED = "raised salience_inversion critical #1"
+
+
+class Table:
+    """A monitor, and the orders given so far by their action."""
+
+    def __init__(self, rules: Rules) -> None:
+        self.monitor = Offline(rules)
+
+    def last(self, action: str) -> str:
+        """The id of the last order of an action."""
+        found = [one.finding for one in self.monitor.published if isinstance(one.finding, RemediationRequested)]
+        return [order.id for order in found if order.action == action][-1]
+
+    def ended(self) -> dict[str, int]:
+        """How orders ended, as `action outcome`."""
+        return {f"{name[1]} {name[2]}": n for name, n in self.monitor.counts.items() if name[0] == "orders_ended"}
+
+
+def give(fact: Fact, *says: str, why: str = "") -> Step:
+    return why, lambda table: table.monitor.feed([fact]), list(says)
+
+
+def answer(action: str, status: str, minutes: float, *says: str, why: str = "") -> Step:
+    return (
+        why or f"{status}",
+        lambda table: table.monitor.feed([acknowledged(table.last(action), status, minutes)]),
+        list(says),
+    )
+
+
+def tick(minutes: float, *says: str, why: str = "") -> Step:
+    return why or f"{minutes} min", lambda table: table.monitor.tick(at(minutes)), list(says)
+
+
+class Case(NamedTuple):
+    why: str
+    steps: list[Step]
+    ended: dict[str, int]
+    rules: AgentRules = AgentRules()
+
+
+def inverted(*more: Step, **told: Any) -> list[Step]:
+    """A session whose second round (at minute 90) is inverted."""
+    start = {"source_spans": 100, "max_depth": 3, "controller": "expected", **told}
+    return [
+        give(started(**start)),
+        give(tree_round(1, 400, 60, 0.40)),
+        give(tree_round(2, 200, 50, 0.45), RAISED, HALT, why="inverted"),
+        *more,
+    ]
+
+
+def over(number: int, **more: Any) -> Step:
+    resolved = "resolved salience_inversion critical recovered"
+    return give(tree_round(number, 350, 50, 0.40, **more), resolved, "order resume for salience_inversion #1", why="over")
+
+
+def failing(number: int, kind: str, *says: str, **more: Any) -> Step:
+    return give(tree_round(number, 600, 90, None, 1, summary_kind=kind, **more), *says, why=kind)
+
+
+UNACKNOWLEDGED = "raised remediation_unacknowledged warning #1 ID"
+RECOMPACT = ["raised summary_failed critical #1", "order recompact for summary_failed #1"]
+FLOOR = ["raised provenance_floor critical #1", "order rehydrate for provenance_floor #1"]
+
+ANSWERS = [
+    Case(
+        "no controller told, none ever heard: sent once, expires, nobody is blamed; who halted may go on",
+        inverted(tick(95.1), tick(149.9), tick(150, "order resume for salience_inversion #1"), tick(210), controller=None),
+        {"halt_and_rehydrate expired": 1, "resume expired": 1},
+    ),
+    Case(
+        "a controller that says it does not answer: likewise",
+        inverted(tick(95.1), tick(150, "order resume for salience_inversion #1"), controller="none"),
+        {"halt_and_rehydrate expired": 1},
+    ),
+    Case(
+        "never acknowledged: sent again after 5, 7.5 and 11.25 min, then the alert at 16.875, then it expires",
+        inverted(
+            tick(94.9),
+            tick(95, "order halt_and_rehydrate for salience_inversion #2"),
+            tick(102.4),
+            tick(102.5, "order halt_and_rehydrate for salience_inversion #3"),
+            tick(113.75, "order halt_and_rehydrate for salience_inversion #4"),
+            tick(130.6),
+            tick(130.7, UNACKNOWLEDGED),
+            tick(149),
+            tick(150, "order resume for salience_inversion #1"),
+        ),
+        {"halt_and_rehydrate expired": 1},
+    ),
+    Case(
+        "accepted stops the re-sending; silent until it expires is not acknowledged after all",
+        inverted(
+            answer("halt_and_rehydrate", "accepted", 92),
+            tick(95),
+            tick(149.9),
+            tick(150, UNACKNOWLEDGED, "order resume for salience_inversion #1"),
+        ),
+        {"halt_and_rehydrate expired": 1},
+    ),
+    Case(
+        "alerted, then accepted, then silent: the second alert is another one than the first",
+        inverted(
+            *(tick(m, f"order halt_and_rehydrate for salience_inversion #{n}") for n, m in ((2, 95), (3, 102.5), (4, 113.75))),
+            tick(131, UNACKNOWLEDGED),
+            answer("halt_and_rehydrate", "accepted", 132, "resolved remediation_unacknowledged warning recovered"),
+            tick(150, UNACKNOWLEDGED, "order resume for salience_inversion #1"),
+        ),
+        {"halt_and_rehydrate expired": 1},
+    ),
+    Case(
+        "any answer resolves the alert, whatever it is about",
+        inverted(
+            *(tick(m, f"order halt_and_rehydrate for salience_inversion #{n}") for n, m in ((2, 95), (3, 102.5), (4, 113.75))),
+            tick(131, UNACKNOWLEDGED),
+            give(acknowledged("unheard-of", "completed", 132), "resolved remediation_unacknowledged warning recovered"),
+        ),
+        {},
+    ),
+    Case(
+        "an answer where none was expected: from now on they are",
+        inverted(answer("halt_and_rehydrate", "accepted", 92), tick(150, UNACKNOWLEDGED,
+                 "order resume for salience_inversion #1"), controller=None),
+        {"halt_and_rehydrate expired": 1},
+    ),
+    Case(
+        "deferred: the same order again after the back-off, counted from the answer",
+        inverted(
+            answer("halt_and_rehydrate", "deferred", 94),
+            tick(98.9),
+            tick(99, "order halt_and_rehydrate for salience_inversion #2"),
+        ),
+        {},
+    ),
+    Case(
+        "rejected ends it, the next lever at once",
+        inverted(answer("halt_and_rehydrate", "rejected", 92, "order cap_depth for salience_inversion #1")),
+        {"halt_and_rehydrate rejected": 1},
+    ),
+    Case(
+        "failed likewise; there is none after cap_depth, the alert stays",
+        inverted(
+            answer("halt_and_rehydrate", "failed", 92, "order cap_depth for salience_inversion #1"),
+            answer("cap_depth", "failed", 93),
+        ),
+        {"halt_and_rehydrate failed": 1, "cap_depth failed": 1},
+    ),
+    Case(
+        "a rejected halt has no resume",
+        inverted(
+            answer("halt_and_rehydrate", "rejected", 92, "order cap_depth for salience_inversion #1"),
+            give(
+                tree_round(3, 350, 50, 0.40),
+                "resolved salience_inversion critical recovered",
+                "withdrawn cap_depth resolved",
+            ),
+        ),
+        {"halt_and_rehydrate rejected": 1, "cap_depth withdrawn": 1},
+    ),
+    Case(
+        "completed and over in time: nothing more is said; the resume is an order too",
+        inverted(answer("halt_and_rehydrate", "completed", 92), over(3), answer("resume", "completed", 121)),
+        {"halt_and_rehydrate completed": 1, "resume completed": 1},
+    ),
+    Case(
+        "completed, then answered once more: counted, no effect",
+        inverted(answer("halt_and_rehydrate", "completed", 92), answer("halt_and_rehydrate", "failed", 93)),
+        {},
+    ),
+    Case(
+        "an answer to an order that has ended changes nothing",
+        inverted(over(3), answer("halt_and_rehydrate", "rejected", 121)),
+        {"halt_and_rehydrate withdrawn": 1},
+    ),
+    Case(
+        "a status not known here is an answer, and no more",
+        inverted(answer("halt_and_rehydrate", "other", 92), tick(95, "order halt_and_rehydrate for salience_inversion #2")),
+        {},
+    ),
+    Case(
+        "a resume that is completed after a relapse is not to blame for it",
+        inverted(
+            over(3),
+            give(tree_round(4, 200, 40, 0.50), RAISED, why="relapse, its order held back by the cool-down"),
+            answer("resume", "completed", 151),
+            give(tree_round(5, 200, 40, 0.40), "order cap_depth for salience_inversion #1"),
+            give(tree_round(6, 200, 40, 0.40)),
+        ),
+        {"halt_and_rehydrate withdrawn": 1, "resume completed": 1},
+    ),
+]  # fmt: skip
+
+EFFECT = [
+    Case(
+        "completed, still open two compaction rounds later: ineffective, the next lever; the halt lasts until it is over",
+        inverted(
+            answer("halt_and_rehydrate", "completed", 92),
+            give(tree_round(3, 200, 50, 0.45)),
+            give(
+                tree_round(4, 200, 50, 0.45),
+                "raised remediation_ineffective warning #1 salience_inversion",
+                "order cap_depth for salience_inversion #1",
+            ),
+            give(tree_round(5, 200, 50, 0.45)),
+            give(
+                tree_round(6, 350, 50, 0.40),
+                "resolved salience_inversion critical recovered",
+                "order resume for salience_inversion #1",
+                "withdrawn cap_depth resolved",
+                "resolved remediation_ineffective warning recovered",
+            ),
+        ),
+        {"halt_and_rehydrate completed": 1, "cap_depth withdrawn": 1},
+    ),
+    Case(
+        "a rehydration is no compaction round",
+        inverted(
+            answer("halt_and_rehydrate", "completed", 92),
+            give(tree_round(3, 200, 50, 0.45)),
+            give(tree_round(4, 200, 50, 0.45, cause="rehydration")),
+        ),
+        {},
+    ),
+    Case(
+        "rehydrate that did not help: escalate_to_raw; after that nothing, the alert stays",
+        [
+            give(started(source_spans=100, controller="expected")),
+            give(tree_round(1, 600, 19, None), *FLOOR),
+            answer("rehydrate", "completed", 61),
+            give(tree_round(2, 600, 19, None)),
+            give(
+                tree_round(3, 600, 19, None),
+                "raised remediation_ineffective warning #1 provenance_floor",
+                "order escalate_to_raw for provenance_floor #1",
+            ),
+            answer("escalate_to_raw", "completed", 121),
+            give(tree_round(4, 600, 19, None)),
+            give(tree_round(5, 600, 19, None), "raised remediation_ineffective warning #2 provenance_floor"),
+            give(
+                ended(200),
+                "resolved provenance_floor critical ended",
+                "resolved remediation_ineffective warning ended",
+                why="each alert is resolved once",
+            ),
+        ],
+        {"rehydrate completed": 1, "escalate_to_raw completed": 1},
+    ),
+    Case(
+        "recompact that failed: escalate_to_raw",
+        [
+            give(started(controller="expected")),
+            failing(1, "error", *RECOMPACT),
+            answer("recompact", "failed", 61, "order escalate_to_raw for summary_failed #1"),
+        ],
+        {"recompact failed": 1},
+    ),
+]
+
+HELD = [
+    Case(
+        "observe: findings without orders",
+        [
+            give(started(source_spans=100)),
+            give(tree_round(1, 400, 60, 0.40)),
+            give(tree_round(2, 200, 50, 0.45), RAISED),
+            give(tree_round(3, 350, 50, 0.45), "resolved salience_inversion critical recovered"),
+        ],
+        {},
+        AgentRules(observe=True),
+    ),
+    Case(
+        "void two rounds after its round: a controller would drop it; nobody said it was coming",
+        [
+            give(started(source_spans=100, controller="expected")),
+            give(tree_round(1, 600, 19, None), *FLOOR),
+            give(tree_round(2, 600, 19, None)),
+            give(tree_round(3, 600, 19, None)),
+            give(tree_round(4, 600, 19, None), UNACKNOWLEDGED),
+        ],
+        {"rehydrate expired": 1},
+    ),
+    Case(
+        "deferred and void: it was answered",
+        [
+            give(started(source_spans=100, controller="expected")),
+            give(tree_round(1, 600, 19, None), *FLOOR),
+            answer("rehydrate", "deferred", 61),
+            give(tree_round(4, 600, 19, None)),
+        ],
+        {"rehydrate expired": 1},
+    ),
+    Case(
+        "accepted: whoever works on it is not told to stop",
+        [
+            give(started(source_spans=100, controller="expected")),
+            give(tree_round(1, 600, 19, None), *FLOOR),
+            answer("rehydrate", "accepted", 61),
+            give(tree_round(4, 600, 19, None)),
+        ],
+        {},
+    ),
+    Case(
+        "void, but a halt: whoever did halt waits for the resume",
+        inverted(give(tree_round(5, 200, 50, 0.45)), tick(150, "order resume for salience_inversion #1"), controller=None),
+        {"halt_and_rehydrate expired": 1},
+    ),
+    Case(
+        "cool-down: the next order of a check waits until three rounds after its last; its rounds begin then",
+        [
+            give(started(source_spans=100)),
+            give(tree_round(1, 600, 19, None), *FLOOR),
+            give(tree_round(2, 600, 20, None), "resolved provenance_floor critical recovered", "withdrawn rehydrate resolved"),
+            give(tree_round(3, 600, 19, None), FLOOR[0]),
+            give(tree_round(4, 600, 19, None), FLOOR[1]),
+            give(tree_round(6, 600, 19, None), why="not void: it was given in round 4"),
+            give(tree_round(7, 600, 20, None), "resolved provenance_floor critical recovered", "withdrawn rehydrate resolved"),
+        ],
+        {"rehydrate withdrawn": 2},
+    ),
+    Case(
+        "cool-down: over before it was sent, and never heard of",
+        [
+            give(started(source_spans=100)),
+            give(tree_round(1, 600, 19, None), *FLOOR),
+            give(tree_round(2, 600, 20, None), "resolved provenance_floor critical recovered", "withdrawn rehydrate resolved"),
+            give(tree_round(3, 600, 19, None), FLOOR[0]),
+            give(tree_round(4, 600, 20, None), "resolved provenance_floor critical recovered"),
+        ],
+        {"rehydrate withdrawn": 2},
+    ),
+    Case(
+        "breaker: after one order within the hour the others wait, whatever their check",
+        [
+            give(started(source_spans=100)),
+            failing(1, "error", *RECOMPACT),
+            give(tree_round(2, 600, 19, None, summary_kind="none"), FLOOR[0]),
+            give(tree_round(3, 600, 19, None, summary_kind="none", at=at(120.1)), FLOOR[1], why="an hour later"),
+        ],
+        {},
+        AgentRules(loop=LoopRules(breaker_orders=1)),
+    ),
+    Case(
+        "breaker: a resume is not held back",
+        inverted(over(3), controller=None),
+        {"halt_and_rehydrate withdrawn": 1},
+        AgentRules(loop=LoopRules(breaker_orders=1)),
+    ),
+    Case(
+        "worse by measurement is raised again, but one halt is enough: one resume ends it",
+        [
+            give(started(source_spans=100, max_depth=3)),
+            give(tree_round(1, 400, 60, 0.40, basis="inferred")),
+            give(tree_round(2, 200, 50, 0.45, basis="inferred"), "raised salience_inversion warning #1", HALT),
+            give(tree_round(3, 200, 40, 0.40)),
+            give(tree_round(4, 200, 30, 0.50), "raised salience_inversion critical #2"),
+            over(5),
+        ],
+        {"halt_and_rehydrate withdrawn": 1},
+    ),
+    Case(
+        "worse by measurement without a new subject: the order names those it is about",
+        [
+            give(started()),
+            give(
+                with_summaries(1, {"s1": 0}, basis="inferred"),
+                "raised orphaned_summary warning #1 s1",
+                "order escalate_to_raw for orphaned_summary #1 s1",
+            ),
+            give(
+                with_summaries(4, {"s1": 0}),
+                "raised orphaned_summary critical #2 s1",
+                why="held back by the cool-down: the second compaction round",
+            ),
+            give(with_summaries(5, {"s1": 0})),
+            give(with_summaries(6, {"s1": 0}), "order escalate_to_raw for orphaned_summary #1 s1"),
+        ],
+        {"escalate_to_raw expired": 1},
+    ),
+    Case(
+        "worse while the first order stands: it stands until the next one is sent",
+        [
+            give(started(controller="expected")),
+            give(
+                with_summaries(1, {"s1": 0}, basis="inferred"),
+                "raised orphaned_summary warning #1 s1",
+                "order escalate_to_raw for orphaned_summary #1 s1",
+            ),
+            answer("escalate_to_raw", "accepted", 61),
+            give(with_summaries(2, {"s1": 0}), "raised orphaned_summary critical #2 s1"),
+            give(with_summaries(3, {"s1": 0})),
+            give(
+                with_summaries(4, {"s1": 0}),
+                "withdrawn escalate_to_raw superseded",
+                "order escalate_to_raw for orphaned_summary #1 s1",
+            ),
+        ],
+        {"escalate_to_raw withdrawn": 1},
+    ),
+]
+
+CONTRADICTIONS = [
+    Case(
+        "recompact while halted waits: both are critical, the first stands; then it is sent",
+        inverted(
+            give(tree_round(3, 200, 50, 0.45, summary_kind="error"), "raised summary_failed critical #1"),
+            give(
+                tree_round(4, 350, 50, 0.40, summary_kind="none"),
+                "resolved salience_inversion critical recovered",
+                "order resume for salience_inversion #1",
+                "order recompact for summary_failed #1",
+            ),
+            controller=None,
+        ),
+        {"halt_and_rehydrate withdrawn": 1},
+    ),
+    Case(
+        "a halt calls a warning's recompact back; nobody keeps it to send again, so it is over",
+        [
+            give(started(source_spans=100, max_depth=3)),
+            give(tree_round(1, 400, 60, 0.40, summary_kind="fallback"),
+                 "raised summary_failed warning #1", "order recompact for summary_failed #1"),
+            give(tree_round(2, 200, 50, 0.45), RAISED, "withdrawn recompact contradicted", HALT),
+            over(3),
+        ],
+        {"recompact withdrawn": 1, "halt_and_rehydrate withdrawn": 1},
+    ),
+    Case(
+        "where answers are expected it waits, and is sent again after the halt",
+        [
+            give(started(source_spans=100, max_depth=3, controller="expected")),
+            give(tree_round(1, 400, 60, 0.40, summary_kind="fallback"),
+                 "raised summary_failed warning #1", "order recompact for summary_failed #1"),
+            give(tree_round(2, 200, 50, 0.45), RAISED, "withdrawn recompact contradicted", HALT),
+            give(
+                tree_round(3, 350, 50, 0.40),
+                "resolved salience_inversion critical recovered",
+                "order resume for salience_inversion #1",
+                "order recompact for summary_failed #2",
+            ),
+        ],
+        {"halt_and_rehydrate withdrawn": 1},
+    ),
+    Case(
+        "called back and then over: it is not called back twice",
+        [
+            give(started(source_spans=100, max_depth=3, controller="expected")),
+            give(tree_round(1, 400, 60, 0.40, summary_kind="fallback"),
+                 "raised summary_failed warning #1", "order recompact for summary_failed #1"),
+            give(tree_round(2, 200, 50, 0.45), RAISED, "withdrawn recompact contradicted", HALT),
+            give(tree_round(3, 200, 50, 0.45, summary_kind="ok"), "resolved summary_failed warning recovered"),
+        ],
+        {"recompact withdrawn": 1},
+    ),
+    Case(
+        "an inferred halt gives way to a measured failure; whoever halted already may go on",
+        [
+            give(started(source_spans=100, max_depth=3)),
+            give(tree_round(1, 400, 60, 0.40)),
+            give(tree_round(2, 200, 50, 0.45, basis="inferred"), "raised salience_inversion warning #1", HALT),
+            give(
+                tree_round(3, 200, 50, 0.45, summary_kind="error"),
+                "raised summary_failed critical #1",
+                "withdrawn halt_and_rehydrate contradicted",
+                "order resume for salience_inversion #1",
+                "order recompact for summary_failed #1",
+            ),
+        ],
+        {"halt_and_rehydrate withdrawn": 1},
+    ),
+    Case(
+        "the same with a controller: the halt waits, and ends with a resume for whoever halted before it was called back",
+        [
+            give(started(source_spans=100, max_depth=3, controller="expected")),
+            give(tree_round(1, 400, 60, 0.40)),
+            give(tree_round(2, 200, 50, 0.45, basis="inferred"), "raised salience_inversion warning #1", HALT),
+            give(
+                tree_round(3, 200, 50, 0.45, summary_kind="error"),
+                "raised summary_failed critical #1",
+                "withdrawn halt_and_rehydrate contradicted",
+                "order recompact for summary_failed #1",
+            ),
+            give(
+                tree_round(4, 350, 50, 0.40, summary_kind="none"),
+                "resolved salience_inversion warning recovered",
+                "order resume for salience_inversion #1",
+            ),
+        ],
+        {"halt_and_rehydrate withdrawn": 1},
+    ),
+    Case(
+        "a new halt takes the place of the resume of an old one",
+        inverted(
+            over(3),
+            *(give(tree_round(number, 350, 60, 0.40)) for number in range(4, 13)),
+            give(tree_round(13, 200, 50, 0.45, at=at(140)), why="late"),
+            give(tree_round(13, 200, 50, 0.45), RAISED, "withdrawn resume contradicted", HALT,
+                 why="eleven rounds after it was over: no relapse"),
+            controller=None,
+        ),
+        {"halt_and_rehydrate withdrawn": 1, "resume withdrawn": 1},
+    ),
+]  # fmt: skip
+
+CASES = [*ANSWERS, *EFFECT, *HELD, *CONTRADICTIONS]
+
+
+def shown(published: list[Published], table: Table) -> list[str]:
+    """Lines, with the ids of orders shortened."""
+    orders = {one.finding.id for one in table.monitor.published if isinstance(one.finding, RemediationRequested)}
+    return [" ".join("ID" if word in orders else word for word in line.split()) for line in lines(published)]
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.why for case in CASES])
+def test_orders(case: Case) -> None:
+    table = Table(Rules(default=case.rules))
+    told = [(why, shown(run(table), table)) for why, run, _ in case.steps]
+    assert told == [(why, says) for why, _, says in case.steps]
+    assert table.ended() == case.ended
+    ids = [one.ce_id for one in table.monitor.published]
+    assert len(set(ids)) == len(ids), "a ce_id names one publication"
+
+
+def test_every_case_has_its_own_why() -> None:
+    assert len({case.why for case in CASES}) == len(CASES)
+
+
+def played(*steps: Step, rules: AgentRules | None = None) -> Table:
+    table = Table(Rules(default=rules or AgentRules()))
+    for _, run, _ in steps:
+        run(table)
+    return table
+
+
+def test_what_an_order_says() -> None:
+    table = played(*inverted(), rules=AgentRules(mode="enforce"))
+    alert, order = (one.finding for one in table.monitor.published)
+    assert isinstance(alert, AlertRaised)
+    assert isinstance(order, RemediationRequested)
+    assert alert.remediation_id == order.id
+    assert (order.reason.alert_id, order.reason.evidence) == (alert.id, alert.evidence)
+    assert (order.requested_at, order.expires_at, order.valid_through_round) == (at(90), at(150), 4)
+    assert (order.mode, order.supersedes, order.agent) == ("enforce", (), "agent")
+
+
+def test_an_order_that_waited_counts_from_when_it_was_sent() -> None:
+    cooled = next(case for case in HELD if case.why.startswith("cool-down: the next order"))
+    table = played(*cooled.steps)
+    found = [one.finding for one in table.monitor.published if isinstance(one.finding, RemediationRequested)]
+    assert [(order.requested_at, order.expires_at, order.valid_through_round) for order in found] == [
+        (at(60), at(120), 3),
+        (at(150), at(210), 6),
+    ]
+
+
+def test_what_is_called_back_names_what_took_its_place() -> None:
+    table = played(give(started()), failing(1, "fallback"), failing(2, "error"))
+    old, new = (one.finding for one in table.monitor.published if isinstance(one.finding, RemediationRequested))
+    (gone,) = (one.finding for one in table.monitor.published if isinstance(one.finding, RemediationWithdrawn))
+    assert (gone.id, gone.superseded_by, gone.attempt) == (old.id, new.id, 1)
+    assert new.supersedes == (old.id,)
+
+
+@pytest.mark.parametrize(
+    ("ending", "because", "at_minutes"),
+    [(over(3), "resolved", 120), (tick(150), "expired", 150)],
+    ids=["its alert is over", "its time is over"],
+)
+def test_a_resume_says_which_halt_is_over_and_why(ending: Step, because: str, at_minutes: int) -> None:
+    table = played(*inverted(ending))
+    resume = table.monitor.published[-1].finding
+    assert isinstance(resume, RemediationRequested)
+    assert resume.plan == Resume(halted_by=table.last("halt_and_rehydrate"), because=because)
+    assert (resume.subject, resume.requested_at) == (table.last("halt_and_rehydrate"), at(at_minutes))
+    assert resume.valid_through_round is None
+
+
+ANSWERED = Counter({"halt_and_rehydrate completed": 1, "halt_and_rehydrate too_late": 1, "none too_late": 1})
+
+
+def test_answers_are_counted() -> None:
+    late = [
+        answer("halt_and_rehydrate", "completed", 92),
+        answer("halt_and_rehydrate", "completed", 93, why="twice"),
+        give(acknowledged("unheard-of", "accepted", 94)),
+    ]
+    table = played(*inverted(*late))
+    assert Counter({" ".join(name[1:]): n for name, n in table.monitor.counts.items() if name[0] == "answers"}) == ANSWERED
+
+
+def test_an_answer_for_a_session_nobody_knows_leaves_nothing_behind() -> None:
+    table = played(give(acknowledged("order", "completed", 1)))
+    assert table.monitor.session("session-1") is None
+    assert table.monitor.counts == {("answers", "none", "unknown_session"): 1}
+
+
+def test_a_tick_does_nothing_before_its_time_and_nothing_twice() -> None:
+    table = played(*inverted())
+    assert [shown(table.monitor.tick(at(minutes)), table) for minutes in (91, 94, 95, 95, 96)] == [
+        [],
+        [],
+        ["order halt_and_rehydrate for salience_inversion #2"],
+        [],
+        [],
+    ]
+
+
+def test_rules_that_never_send_again() -> None:
+    rules = AgentRules(loop=replace(LoopRules(), resends_max=0, deadline_s=60.0))
+    table = played(*inverted(), rules=rules)
+    assert [shown(table.monitor.tick(at(m)), table) for m in (91, 92, 93)] == [[UNACKNOWLEDGED], [], []]
