@@ -16,7 +16,6 @@ import logging
 import os
 import threading
 import weakref
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import partial
@@ -26,6 +25,7 @@ from typing import Any, Self, Unpack
 
 from pydantic import ValidationError
 
+from compaction_events.bounded import Bounded
 from compaction_events.codec import MAX_RECORD_BYTES, contract_error, encode
 from compaction_events.delivery import KafkaDelivery
 from compaction_events.errors import ContractError, Fault, Reason, shown
@@ -100,7 +100,7 @@ class Emitter:
         self._exit_timeout_s = exit_timeout_s
         self._strict = strict
         self._new_delivery = _delivery_to(target, kafka, delivery_timeout_s)
-        self._sessions: OrderedDict[str, Session] = OrderedDict()
+        self._sessions: Bounded[str, Session] = Bounded(MAX_SESSIONS)
         self._told: set[str] = set()
         self._begin()
         self._start()
@@ -112,8 +112,6 @@ class Emitter:
         with self.lock:
             if session_id not in self._sessions:
                 self._sessions[session_id] = Session(self, session_id, start)
-                if len(self._sessions) > MAX_SESSIONS:
-                    self._sessions.popitem(last=False)
             self._sessions.move_to_end(session_id)
             return self._sessions[session_id]
 

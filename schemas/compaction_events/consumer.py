@@ -1,0 +1,290 @@
+"""Findings as they are published: committed ones, each once, from where the last run stopped.
+
+```python
+for finding in FindingsConsumer("localhost:9092", group_id="pager"):   # or: async with … as findings: async for …
+    page(finding.message)
+```
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, cast
+
+from compaction_events.background import Background
+from compaction_events.bounded import Bounded
+from compaction_events.codec import decode
+from compaction_events.errors import ContractError, Fault, Reason
+from compaction_events.findings import FINDING_TYPES, Finding
+
+if TYPE_CHECKING:
+    from aiokafka import AIOKafkaConsumer, TopicPartition
+
+log = logging.getLogger(__name__)
+
+MISSING = "reading from Kafka needs the extra: pip install 'compaction-monitor[emitter]'"
+MAX_RECORDS = 200
+POLL_MS = 500
+# Read again before the committed position, to know what was published shortly before a restart.
+LOOK_BACK = 500
+
+
+class ConsumerStats(NamedTuple):
+    """What was read: findings handed out, repeats dropped, records that hold no finding."""
+
+    received: int
+    repeats: int
+    undecodable: int
+
+
+class _Buffered(NamedTuple):
+    partition: TopicPartition
+    offset: int
+    ce_id: str
+    finding: Finding
+
+
+class FindingsConsumer:
+    """Findings, one after the other, as an iterator or an asynchronous one; it never ends by itself.
+
+    A finding counts as handled when the next one is asked for, when an `async with` ends without an exception, or when
+    `handled` is called; what was handled is committed. So a run that dies in the middle of one gets that one again.
+    Repeats are known by their `ce_id`, across restarts too where they are near.
+
+    Args:
+        servers: `HOST:PORT`, several with commas between.
+        group_id: Several runs with one id share the partitions, and a later run goes on where the last one stopped.
+            Without one, every run reads everything from `start`.
+        topic: Where findings are published.
+        start: Where to begin without a committed position: `latest`, `earliest`, or the next offset by partition.
+        remember: How many `ce_id`s are kept.
+        commit_every_s: How often at most what was handled is committed.
+        kafka: Arguments of `aiokafka.AIOKafkaConsumer`: security, time-outs, `group_instance_id`.
+
+    Raises:
+        ImportError: The extra `[emitter]` is not installed.
+    """
+
+    def __init__(
+        self,
+        servers: str,
+        *,
+        group_id: str | None = None,
+        topic: str = "compaction.findings",
+        start: Literal["latest", "earliest"] | Mapping[int, int] = "latest",
+        remember: int = 10_000,
+        commit_every_s: float = 1.0,
+        **kafka: Any,
+    ) -> None:
+        try:
+            import aiokafka
+        except ImportError as error:
+            raise ImportError(MISSING) from error
+        self._kafka = aiokafka
+        self._topic = topic
+        self._group_id = group_id
+        self._start_at = start
+        self._commit_every_s = commit_every_s
+        self._options = {
+            "bootstrap_servers": servers,
+            "group_id": group_id,
+            "isolation_level": "read_committed",
+            "enable_auto_commit": False,
+            "auto_offset_reset": start if isinstance(start, str) else "earliest",
+            **kafka,
+        }
+        self._seen: Bounded[str, None] = Bounded(remember)
+        self._buffer: deque[_Buffered] = deque()
+        self._next: dict[TopicPartition, int] = {}  # after the last record read
+        self._known_before: dict[TopicPartition, int] = {}  # below: handled by an earlier run
+        self._handled: dict[TopicPartition, int] = {}
+        self._uncommitted = False
+        self._current: _Buffered | None = None
+        self._committed_at = 0.0
+        self._received = self._repeats = self._undecodable = 0
+
+    @property
+    def stats(self) -> ConsumerStats:
+        return ConsumerStats(self._received, self._repeats, self._undecodable)
+
+    @property
+    def positions(self) -> dict[int, int]:
+        """By partition the offset after the last finding handled: a `start` for a later run without group."""
+        return {tp.partition: offset for tp, offset in self._handled.items()}
+
+    async def start(self) -> None:
+        """Connect and take the partitions."""
+        self._consumer: AIOKafkaConsumer = self._kafka.AIOKafkaConsumer(**self._options)
+        try:
+            if self._group_id is None:
+                self._consumer.subscribe([self._topic])
+                await self._consumer.start()
+                await self._take_all()
+            else:
+                self._consumer.subscribe([self._topic], listener=_listener(self._kafka, self))
+                await self._consumer.start()
+        except BaseException:
+            await self._consumer.stop()
+            raise
+
+    async def stop(self) -> None:
+        """Commit what was handled and leave."""
+        await self._commit()
+        await self._consumer.stop()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.handled()
+        await self.stop()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Finding:
+        self.handled()
+        while not self._buffer:
+            await self._commit()
+            await self._read()
+        if time.monotonic() - self._committed_at > self._commit_every_s:
+            await self._commit()
+        # A rebalance during the commit may have taken what was there.
+        if not self._buffer:
+            return await self.__anext__()
+        self._current = self._buffer.popleft()
+        self._received += 1
+        return self._current.finding
+
+    def __iter__(self) -> Iterator[Finding]:
+        # The loop goes on while a finding is worked on, however long, so that a group keeps this member.
+        with Background("findings-consumer") as loop:
+            loop.run(self.start())
+            try:
+                while True:
+                    yield loop.run(self.__anext__())
+            finally:
+                loop.run(self.stop())
+
+    def handled(self) -> None:
+        """The last finding is dealt with: for one who leaves a bare `for`, where nobody can tell a `break` from a crash."""
+        if self._current is not None:
+            self._handled[self._current.partition] = self._current.offset + 1
+            self._uncommitted = True
+            self._current = None
+
+    async def _take_all(self) -> None:
+        """Without a group: every partition, from `start`."""
+        for tp in self._consumer.assignment():
+            if isinstance(self._start_at, Mapping):
+                if tp.partition in self._start_at:
+                    self._consumer.seek(tp, self._start_at[tp.partition])
+            # A position that was asked for is taken now: what is published from now on is read.
+            self._next[tp] = await self._consumer.position(tp)
+
+    async def assigned(self, partitions: set[TopicPartition]) -> None:
+        """With a group: from the committed position, and a little before it for what must be known."""
+        first = await self._consumer.beginning_offsets(partitions) if partitions else {}
+        for tp in partitions:
+            committed = await self._consumer.committed(tp)
+            if committed is not None:
+                self._known_before[tp] = committed
+                self._consumer.seek(tp, max(first[tp], committed - LOOK_BACK))
+
+    async def revoked(self) -> None:
+        """Another member will go on: tell where."""
+        await self._commit()
+        for waiting in self._buffer:  # not handed out: should they come back to us, they are no repeats
+            self._seen.pop(waiting.ce_id, None)
+        self._current = None
+        for state in (self._buffer, self._next, self._known_before, self._handled):
+            state.clear()
+
+    async def _read(self) -> None:
+        from aiokafka.errors import ConsumerStoppedError, CorruptRecordException, KafkaError
+
+        try:
+            batches = await self._consumer.getmany(timeout_ms=POLL_MS, max_records=MAX_RECORDS)
+        except CorruptRecordException:
+            await self._step_over()
+        except (KafkaError, ConsumerStoppedError):
+            raise
+        except Exception as error:  # noqa: BLE001 - the client's reader raises whatever the bytes provoke
+            log.warning("a record could not be read: %s", type(error).__name__)
+            await self._step_over()
+        else:
+            for tp, records in batches.items():
+                for record in records:
+                    self._take(tp, record)
+
+    def _take(self, tp: TopicPartition, record: Any) -> None:
+        self._next[tp] = record.offset + 1
+        known = record.offset < self._known_before.get(tp, 0)
+        try:
+            event, ce_id, _ = decode(record.value, record.headers, record.key)
+            if not isinstance(event, FINDING_TYPES):
+                raise ContractError(Reason.wrong_topic, [Fault("type", event.type, "a finding")])
+        except ContractError as error:
+            self._undecodable += not known
+            log.warning("partition %d, offset %d holds no finding: %s", tp.partition, record.offset, error.reason)
+            return
+        repeated = ce_id in self._seen
+        self._seen[ce_id] = None
+        if known:
+            return
+        self._repeats += repeated
+        if not repeated:
+            self._buffer.append(_Buffered(tp, record.offset, ce_id, cast("Finding", event)))
+
+    async def _step_over(self) -> None:
+        """Read each partition record by record, up to the one that cannot be read, and go on after that.
+
+        What the failed read had of others is lost with it, and read again here.
+        """
+        from aiokafka.errors import ConsumerStoppedError
+
+        for tp in self._consumer.assignment():
+            at = self._next.get(tp)
+            self._consumer.seek(tp, await self._consumer.position(tp) if at is None else at)
+            try:
+                for _ in range(MAX_RECORDS):
+                    records = (await self._consumer.getmany(tp, timeout_ms=POLL_MS, max_records=1)).get(tp)
+                    if not records:
+                        break
+                    self._take(tp, records[0])
+            except ConsumerStoppedError:
+                raise
+            except Exception:  # noqa: BLE001 - as above
+                self._undecodable += 1
+                self._next[tp] = await self._consumer.position(tp) + 1
+                self._consumer.seek(tp, self._next[tp])
+
+    async def _commit(self) -> None:
+        from aiokafka.errors import KafkaError
+
+        self._committed_at = time.monotonic()
+        if self._group_id is not None and self._uncommitted:
+            # A member that was put out meanwhile cannot commit; the finding comes again, and that is allowed.
+            with suppress(KafkaError):
+                await self._consumer.commit(dict(self._handled))
+                self._uncommitted = False
+
+
+def _listener(aiokafka: Any, consumer: FindingsConsumer) -> Any:
+    class Listener(aiokafka.ConsumerRebalanceListener):  # type: ignore[misc]  # its base is known only with the extra
+        async def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
+            await consumer.revoked()
+
+        async def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
+            await consumer.assigned(assigned)
+
+    return Listener()
