@@ -72,7 +72,8 @@ def _interrupted_by_signals() -> Iterator[None]:
     """Whatever ends us ends what we started: SIGTERM and a closed terminal unwind like Ctrl-C."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
+        # Not an exception from here: inside asyncio, only its own handler of this signal ends tasks in good order.
+        signal.raise_signal(signal.SIGINT)
 
     numbers = [number for name in ("SIGTERM", "SIGHUP") if (number := getattr(signal, name, None)) is not None]
     before = {number: signal.signal(number, interrupt) for number in numbers}

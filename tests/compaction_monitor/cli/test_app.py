@@ -1,0 +1,90 @@
+"""What all commands have in common: help, version, exit codes, errors, plain output."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from compaction_monitor.cli.exits import MEANING, Code, Problem, extra
+from tests.compaction_monitor.cli.conftest import Run
+
+COMMANDS = (
+    "demo", "scan", "lint", "worker", "ingest", "replay", "watch", "topics plan", "topics apply", "schema export",
+)  # fmt: skip
+
+
+def test_help_names_every_exit_code(run: Run) -> None:
+    ran = run("--help")
+    assert ran.code == 0
+    told = dict(re.findall(r"^ +(\d+)  (.+?) *$", ran.out, re.MULTILINE))
+    assert told == {str(int(code)): meaning for code, meaning in MEANING.items()}
+    assert set(MEANING) == set(Code)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_and_json(run: Run, command: str) -> None:
+    ran = run(*command.split(), "--help")
+    assert (ran.code, ran.err) == (0, "")
+    assert "--json" in ran.out
+
+
+def test_version(run: Run) -> None:
+    assert run("--version") == (0, f"{version('compaction-monitor')}\n", "")
+
+
+def test_without_a_command_it_shows_help(run: Run) -> None:
+    assert "Commands" in run().out
+
+
+def test_a_wrong_command_is_wrong_usage(run: Run) -> None:
+    ran = run("scna")
+    assert (ran.code, ran.out) == (Code.usage, "")
+    assert "scan" in ran.err
+
+
+def test_completion_is_on(run: Run) -> None:
+    assert "--install-completion" in run("--help").out
+
+
+def test_python_m_is_the_same_command(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "compaction_monitor", "scan", "nowhere.jsonl"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (Code.not_found, "")
+    assert done.stderr == "error: No such file or folder: nowhere.jsonl\n  next: Check the path.\n"
+
+
+def test_without_a_terminal_library_it_says_what_to_install(tmp_path: Path) -> None:
+    code = """
+import sys
+sys.modules["typer"] = None  # an import of it fails
+sys.modules.pop("compaction_monitor.cli.app", None)
+from compaction_monitor.cli import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "compaction-monitor: the command line needs typer, which is not installed.\n"
+        "Install an extra: pip install 'compaction-monitor[adapters]' (scan, lint), or [monitor] (all commands).\n"
+    )
+
+
+def test_a_missing_extra_is_named() -> None:
+    with pytest.raises(Problem) as caught, extra("monitor"):
+        raise ModuleNotFoundError(name="aiokafka")
+    problem = caught.value
+    assert (problem.code, problem.what, problem.todo) == (
+        Code.failed,
+        "This command needs aiokafka, which is not installed.",
+        "pip install 'compaction-monitor[monitor]'",
+    )
+
+
+def test_a_missing_module_of_ours_is_a_fault_and_stays_one() -> None:
+    with pytest.raises(ModuleNotFoundError), extra("monitor"):
+        raise ModuleNotFoundError(name="compaction_monitor.gone")

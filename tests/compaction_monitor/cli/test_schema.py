@@ -1,0 +1,28 @@
+"""`schema export`: the schemas as files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from compaction_events.schema import schemas
+from compaction_monitor.cli.exits import Code
+from tests.compaction_monitor.cli.conftest import Run
+
+
+def test_the_whole_document(run: Run, tmp_path: Path) -> None:
+    ran = run("schema", "export", "out/schemas", "--json")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.document == {"files": [f"out/schemas/{name}" for name in schemas()]}
+    assert {path.name for path in (tmp_path / "out" / "schemas").iterdir()} == set(schemas())
+
+
+def test_people_get_one_path_a_line(run: Run) -> None:
+    assert run("schema", "export", "out").out.splitlines() == [f"out/{name}" for name in schemas()]
+
+
+def test_a_folder_that_cannot_be_made(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    ran = run("schema", "export", "file/schemas")
+    assert (ran.code, ran.out) == (Code.failed, "")
+    assert "Cannot write the schemas to file/schemas" in ran.err
+    assert "next: Give a folder you can write to." in ran.err
