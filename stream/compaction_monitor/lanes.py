@@ -18,6 +18,7 @@ from itertools import groupby
 from typing import Any
 
 import orjson
+from aiokafka.errors import KafkaError
 from faust.types import TP
 
 from compaction_monitor.effects import PROGRESS, Effects, Partition
@@ -52,7 +53,7 @@ def decode_progress(value: bytes) -> int:
     """
     version, *rest = orjson.loads(value)
     if version > PROGRESS_VERSION:
-        raise NewerStateError(f"progress has version {version}; this release knows up to {PROGRESS_VERSION}")
+        raise NewerStateError(f"progress has version {version}, this release knows {PROGRESS_VERSION}: start the newer one")
     return int(rest[0])
 
 
@@ -143,7 +144,7 @@ class Lane:
         except Fenced as exc:
             self._end_process(EX_FENCED, str(exc))
         except NewerStateError as exc:
-            self._end_process(EX_CONFIG, f"partition {self.partition}: {exc}. Start the newer release again.")
+            self._end_process(EX_CONFIG, f"partition {self.partition}: {exc}")
         except Exception as exc:
             log.exception("partition %d failed", self.partition)
             self._end_process(EX_SOFTWARE, f"partition {self.partition}: {exc!r}")
@@ -199,7 +200,12 @@ class Lane:
 
     async def _find(self, tp: TP) -> None:
         """Batches between the expected position and this one were dropped, or retention has deleted them."""
-        start = await self._consumer.earliest_offsets(tp)
+        try:
+            start = await self._consumer.earliest_offsets(tp)
+        except KafkaError as exc:
+            # Whatever is read next shows the same hole.
+            log.warning("%s: where the log starts cannot be asked now: %r", tp, exc)
+            return
         if not self.open:
             return
         if start[tp] > self.expected[tp.topic]:

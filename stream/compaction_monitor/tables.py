@@ -131,6 +131,11 @@ class Tables(TableManager):  # type: ignore[misc]  # faust is partly untyped
 
     _recovery: BatchRecovery | None = None
 
+    async def on_start(self) -> None:
+        # Faust waits a second here for tables that are declared late; ours are declared with the app.
+        await self._update_channels()
+        await self.recovery.start()
+
     @property
     def recovery(self) -> BatchRecovery:
         if self._recovery is None:

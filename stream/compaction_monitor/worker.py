@@ -26,7 +26,8 @@ from typing import Any
 
 import faust
 import faust.streams
-from aiokafka.errors import KafkaConnectionError, KafkaError
+from aiokafka.errors import KafkaError
+from faust.exceptions import ConsistencyError
 from faust.types import TP
 from yarl import URL
 
@@ -257,12 +258,11 @@ class _Process:
             await check_topics(self._settings, set(self._app.tables.changelog_topics))
             await self._app.start()
             await self._app._crashed.wait()
-            reason = self._app.crash_reason
-            self.exit(EX_SOFTWARE, f"Faust ended: {reason!r}")
+            self._crashed()
         except SettingsError as exc:
             self.exit(EX_CONFIG, str(exc))
-        except KafkaConnectionError as exc:
-            self.exit(EX_UNAVAILABLE, f"no broker answers at {', '.join(self._settings.brokers)}: {exc}")
+        except KafkaError as exc:
+            self.exit(EX_UNAVAILABLE, f"no broker answers at {', '.join(self._settings.brokers)}, or it refuses: {exc!r}")
         except asyncio.CancelledError:
             raise
         except Exception as exc:
@@ -279,7 +279,18 @@ class _Process:
             if paused > limit:
                 self.exit(EX_FENCED, f"paused for {paused:.0f} s, longer than the session timeout of {limit:g} s")
             elif self._app.crashed:
-                self.exit(EX_SOFTWARE, f"Faust ended: {self._app.crash_reason!r}")
+                self._crashed()
+
+    def _crashed(self) -> None:
+        reason = self._app.crash_reason
+        if isinstance(reason, ConsistencyError):
+            path = self._settings.datadir / self._settings.app_id
+            detail = " ".join(str(reason).split())  # Faust's are several lines long
+            self.exit(EX_CONFIG, f"the local store below {path} is ahead of its changelog, which lost data: {detail}")
+        elif isinstance(reason, KafkaError | TimeoutError):
+            self.exit(EX_UNAVAILABLE, f"the brokers do not answer, or refuse: {reason!r}")
+        else:
+            self.exit(EX_SOFTWARE, f"Faust ended: {reason!r}")
 
 
 async def check_topics(settings: Settings, changelogs: set[str]) -> None:
@@ -287,7 +298,7 @@ async def check_topics(settings: Settings, changelogs: set[str]) -> None:
 
     Raises:
         SettingsError: One does not.
-        KafkaConnectionError: No broker answers.
+        KafkaError: No broker answers, or it refuses.
     """
     async with topics.connect(**settings.client_options()) as admin:
         # All are asked for, not these by name: asking for a missing one creates it where auto-create is on.

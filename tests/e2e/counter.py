@@ -1,6 +1,7 @@
 """A tiny core for tests of the shell, and a worker process around it: `python -m tests.e2e.counter`.
 
-State is a count per key; every `EVERY`th record of a key is a finding. A value `bad` is a dead letter.
+State is a count per key; every `EVERY`th record of a key is a finding. A value `bad` is a dead letter, `forget`
+deletes the key's row.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ class CounterPartition:
             if record.value == b"bad" or record.key is None:
                 effects.dead_letters.append(Outgoing(record.key, record.value, [("x-reason", b"bad")]))
                 continue
-            row = counts.get(record.key) or self._rows.get(SESSIONS, record.key)
+            if record.value == b"forget":
+                counts[record.key] = None
+                continue
+            row = counts[record.key] if record.key in counts else self._rows.get(SESSIONS, record.key)
             count = int(row or 0) + 1
             counts[record.key] = b"%d" % count
             if count % EVERY == 0:
