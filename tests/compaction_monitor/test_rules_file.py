@@ -94,8 +94,8 @@ def test_the_defaults_are_allowed() -> None:
         ("[default]\nmode = 'hard'", 'default.mode = "hard": allowed: "advisory" or "enforce"'),
         ("[default]\nobserve = 1", "default.observe = 1: allowed: false or true"),
         ("[default.thresholds]\ncap_depth = 2.5", "default.thresholds.cap_depth = 2.5: allowed: a whole number from 1 to 64"),
-        ("[default.thresholds]\ncoverage_floor = true", "default.thresholds.coverage_floor = true: allowed: a number from 0 to 1"),
-        ("[default.thresholds]\ncoverage_floor = nan", "default.thresholds.coverage_floor = nan: allowed: a number from 0 to 1"),
+        ("[default.loop]\nbackoff = true", "default.loop.backoff = true: allowed: a number from 1 to 10"),
+        ("[default.loop]\nbackoff = nan", "default.loop.backoff = nan: allowed: a number from 1 to 10"),
         (
             "[default]\nthresholds = {raw_ratio_floor = 0.5}",
             "default.thresholds.raw_ratio_recovered = 0.3: allowed: at least raw_ratio_floor, 0.5",
@@ -112,7 +112,7 @@ def test_a_fault_names_key_value_and_what_is_allowed(text: str, fault: str) -> N
     "text", ["[default]\noff = ['drfit']", "[default]\nseverity = {drfit = 'info'}", "[default]\noff = 'drift'"]
 )
 def test_a_wrong_check_is_told_the_right_ones(text: str) -> None:
-    [fault] = faults(f"[default]\n{text}")
+    [fault] = faults(text)
     assert ", ".join(CHECKS) in fault
 
 

@@ -81,7 +81,7 @@ class Tool:
 def own_worker(tool: Tool) -> tuple[subprocess.Popen[bytes], int]:
     """A worker on this test's topics, and its web port."""
     port = free_ports(1)[0]
-    options = ["--store", "memory", "--datadir", tool.folder / "data", "--name", "one"]
+    options: list[str | Path] = ["--store", "memory", "--datadir", tool.folder / "data", "--name", "one"]
     return tool.start("worker", "--web-port", str(port), *options), port
 
 
@@ -242,6 +242,19 @@ def test_missing_topics_are_named(embedded_broker: EmbeddedBroker, app_id: str, 
     assert tool.run("worker", "--web-port", "0", "--store", "memory").code == Code.config
 
 
+def children_of(pid: int) -> list[int]:
+    listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+    return [int(child) for child, parent in map(str.split, listed.splitlines()) if int(parent) == pid]
+
+
+def runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
 class TestDemo:
     def leftovers(self, tool: Tool) -> list[str]:
         return [path.name for path in (tool.folder / "cache" / "compaction-monitor").iterdir()]
@@ -283,9 +296,7 @@ class TestDemo:
         process = tool.start("demo")
         try:
             await eventually(lambda: "round  3" in tool.log, 60, what="the third round", every_s=0.1)
-            children = subprocess.run(
-                ["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=True
-            ).stdout.split()
+            children = children_of(process.pid)
             assert len(children) == 2
             process.send_signal(number)
             await eventually(lambda: process.poll() is not None, 30, what="the end of the demo", every_s=0.1)

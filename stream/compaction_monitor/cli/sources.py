@@ -68,7 +68,7 @@ class Sources:
     """Reads what the paths hold; what was passed over is in `warnings` and `bad_lines` afterwards.
 
     Args:
-        paths: Files and folders; none: where the known agents keep their sessions.
+        paths: Files and folders (of these, the files named like sessions); none: where the known agents keep theirs.
 
     Raises:
         Problem: A path does not exist.
@@ -117,7 +117,7 @@ class Sources:
     def _find(self, paths: Sequence[Path]) -> Found:
         with extra("adapters"):
             from compaction_events import adapters
-        files = list(_files(paths))
+        files = list(adapters.files(paths))
         recorded = [path for path in files if _holds_events(path)]
         events = frozenset(recorded)
         rest = [path for path in files if path not in events]
@@ -206,18 +206,10 @@ def reports(items: Iterable[Item], rules: Rules) -> list[SessionReport]:
     return list(found.values())
 
 
-def _files(paths: Iterable[Path]) -> Iterator[Path]:
-    """The files in these paths, each once; of folders, those with `.jsonl` in their name."""
-    seen: set[Path] = set()
-    for path in paths:
-        for file in sorted(path.rglob("*.jsonl*")) if path.is_dir() else [path]:
-            if file.is_file() and file not in seen:
-                seen.add(file)
-                yield file
-
-
 def _holds_events(path: Path) -> bool:
     """Whether one of the first lines names a type of ours; a bad line before it does not hide it."""
+    if not path.is_file():  # a pipe would block
+        return False
     try:
         with path.open("rb") as file:
             return any(_names_our_type(line) for line, _ in zip(file, range(_HEAD_LINES), strict=False))

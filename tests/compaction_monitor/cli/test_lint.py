@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from compaction_events.builders import AGENT, SESSION, completed, started
 from compaction_monitor import golden
 from compaction_monitor.cli.exits import Code
 from tests.compaction_monitor.cli.conftest import Record, Run
 
-TREE = {"scorer": {"name": "cosine"}, "source_spans": 10, "eviction": "continuous"}
+TREE: dict[str, Any] = {"scorer": {"name": "cosine"}, "source_spans": 10, "eviction": "continuous"}
 
 
 def blind(check: str, reason: str, send: str, state: str = "blind") -> dict[str, object]:
@@ -81,6 +82,7 @@ def test_a_session_file_of_an_agent(run: Run) -> None:
         "coverage_gap": "runs",
         "summary_failed": "runs",
         "compaction_thrash": "runs",
+        "constraint_lost": "runs",
     }
 
 
