@@ -117,6 +117,11 @@ class FindingsConsumer:
         """By partition the offset after the last finding handled: a `start` for a later run without group."""
         return {tp.partition: offset for tp, offset in self._handled.items()}
 
+    @property
+    def ahead(self) -> Iterator[Finding]:
+        """Findings that were read and not yet handed out."""
+        return (waiting.finding for waiting in self._buffer)
+
     async def start(self) -> None:
         """Connect and take the partitions."""
         self._consumer: AIOKafkaConsumer = self._kafka.AIOKafkaConsumer(**self._options)
