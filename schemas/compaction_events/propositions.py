@@ -26,8 +26,8 @@ _RULE: Final = re.compile(
 )
 _CONSTRAINT: Final = re.compile(
     r"\b(?:only|do not|don't|cannot|can't|should|shouldn't|needs? to|has to|have to|at (?:most|least)|"
-    r"no (?:more|less|fewer) than|without|avoid|keep|except|exactly|ensure|make sure|limit(?:ed)?|not allowed|instead of|prefer|require[sd]?|"
-    r"max(?:imum)?|min(?:imum)?|until|unless)\b",
+    r"no (?:more|less|fewer) than|without|avoid|keep|except|exactly|ensure|make sure|limit(?:ed)?|not allowed|"
+    r"instead of|prefer|require[sd]?|max(?:imum)?|min(?:imum)?|until|unless)\b",
     re.IGNORECASE,
 )
 _DIGIT: Final = re.compile(r"(?<![\w.])\d(?![\w.]*\w)")

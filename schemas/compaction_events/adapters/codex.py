@@ -186,7 +186,7 @@ def _newest(messages: Sequence[Message]) -> list[Message]:
 
 def _message(item: Record) -> Message | None:
     """An item of the context, named by its content; None if it brings no words, or is overhead."""
-    kind, role = item.get("type"), item.get("role")
+    kind, role = text_of(item, "type"), item.get("role")
     if kind == "message" and role in ("user", "assistant"):
         text = said(item.get("content"))
         return Message(text_hash(f"{role}\n{text}"), text) if text else None

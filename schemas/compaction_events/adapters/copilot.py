@@ -51,7 +51,7 @@ def reading(paths: Sequence[Path], session_id: str) -> CopilotReading:
 class CopilotReading(ChainReading):
     """One session. Iterate over it once."""
 
-    counted = ("preCompactionTokens", "postCompactionTokens")
+    counted = ("event", "event")
 
     def take(self, line: Line) -> Iterator[Fact]:
         record, data = line.record, mapping(line.record, "data")

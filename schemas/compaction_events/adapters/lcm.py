@@ -146,8 +146,9 @@ class LcmReading:
                 # One view of the store, whatever its owner writes meanwhile.
                 store.execute("BEGIN")
                 sources = self._sources(store)
+                names = {str(row["id"]) for row in rows(store, self._layout.messages, self._key)}
                 messages = (_said(row) for row in rows(store, self._layout.messages, self._key))
-                for fact in self._replay.run(messages, self._summaries(store, sources)):
+                for fact in self._replay.run(messages, self._summaries(store, sources), names):
                     self.at_end = fact.type == "session.ended"
                     yield fact
         except sqlite3.Error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime
 from typing import Final, NamedTuple
 
@@ -52,17 +52,24 @@ class Replay:
         # The set: raw messages in their order, and the summaries not yet condensed. What stands for older ones comes first.
         self._raw: dict[str, tuple[Message, datetime | None]] = {}
         self._summaries: dict[str, Message] = {}
+        self._seen: set[str] = set()
         self._last_at: datetime | None = None
 
-    def run(self, messages: Iterable[Said], summaries: Iterable[Summed]) -> Iterator[Fact]:
-        """The facts. Messages in order; summaries in order of creation."""
+    def run(self, messages: Iterable[Said], summaries: Iterable[Summed], names: Collection[str]) -> Iterator[Fact]:
+        """The facts.
+
+        Args:
+            messages: In order.
+            summaries: In order of creation.
+            names: The ids of all messages that are still there.
+        """
         waiting = iter(messages)
         ahead = next(waiting, None)
         started = False
         for number, summed in enumerate(summaries, 1):
             at = summed.at or self._last_at
             # The last message a summary was written from was there, whatever the clocks say.
-            needed = set(summed.messages)
+            needed = {name for name in summed.messages if name in names and name not in self._seen}
             while ahead is not None and (needed or at is None or ahead.at is None or ahead.at <= at):
                 self._add(ahead)
                 needed.discard(ahead.id)
@@ -97,6 +104,7 @@ class Replay:
         typed = said.role == "user"
         bulk = said.role in ("tool", "system")
         text, rest = ("", said.text) if bulk else (said.text, "")
+        self._seen.add(said.id)
         self._raw[said.id] = (Message(said.id, text, rest, typed, tokens=said.tokens), said.at)
         if said.at is not None:
             self._last_at = max(said.at, self._last_at or said.at)

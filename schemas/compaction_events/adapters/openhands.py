@@ -63,7 +63,7 @@ class OpenHandsReading:
     def __init__(self, paths: Sequence[Path], session_id: str) -> None:
         self.warnings = Warnings()
         self.at_end = False
-        self._folder = paths[0].parent
+        self._folders = tuple(dict.fromkeys(path.parent for path in paths))
         self._recorder = Recorder(
             session_id, NAME, source=NAME, topology=self._topology(), eviction=Eviction.overflow, leaves=True
         )
@@ -79,7 +79,7 @@ class OpenHandsReading:
         return self._recorder.quoted
 
     def _files(self) -> list[Path]:
-        return sorted(self._folder.glob(_EVENTS), key=_place)
+        return [path for folder in self._folders for path in sorted(folder.glob(_EVENTS), key=_place)]
 
     def _topology(self) -> Topology:
         """Whether a summary outlives a later pass that wrote one too."""
@@ -96,9 +96,13 @@ class OpenHandsReading:
         return Topology.chain
 
     def __iter__(self) -> Iterator[Fact]:
+        seen: set[str] = set()
         for path in self._files():
-            event = _event(path, self.warnings)
-            if event is not None and id_of(event, "id"):
+            event = _event(path, self.warnings) or {}
+            name = id_of(event, "id")
+            # A copy of the conversation repeats its events.
+            if name and name not in seen:
+                seen.add(name)
                 yield from self._take(event)
         self.at_end = True
         if self._started and self._last_at is not None:
@@ -117,7 +121,7 @@ class OpenHandsReading:
             self._overhead = estimated_tokens(parts)
         elif kind == "Condensation":
             yield from self._condensed(event)
-        elif kind in _SAID:
+        elif isinstance(kind, str) and kind in _SAID:
             message = _message(event)
             if message is not None:
                 self._view.append(message)
@@ -125,7 +129,7 @@ class OpenHandsReading:
     def _condensed(self, event: Record) -> Iterator[Fact]:
         at = time_of(event) or self._last_at
         if at is None:
-            self.warnings.add(self._folder, Trouble.no_time)
+            self.warnings.add(self._folders[0], Trouble.no_time)
             return
         forgotten = frozenset(texts(event, "forgotten_event_ids"))
         gone = [message for message in self._view if message.id in forgotten]
@@ -165,9 +169,9 @@ def _message(event: Record) -> Message | None:
         call = mapping(event, "tool_call")
         text = joined(said(event.get("thought")), *strings(call.get("arguments")))
         return Message(name, text) if text else None
-    bulk = joined(
-        *strings(mapping(event, "observation").get("content")), text_of(event, "error"), text_of(event, "rejection_reason")
-    )
+    seen = mapping(event, "observation")
+    output = said(seen.get("content")) or joined(*strings(seen))
+    bulk = joined(output, text_of(event, "error"), text_of(event, "rejection_reason"))
     return Message(name, "", bulk) if bulk else None
 
 

@@ -107,10 +107,11 @@ class PiReading(ChainReading):
         kept = [entry for entry in self._path[start:] if entry[2] is None or not entry[2].depth]
         number = self.chain.passes + 1
         last = self.chain.summary
-        text = text_of(line.record, "summary")
+        found = line.record.get("summary")
+        text = found if isinstance(found, str) else None
         summary = None if text is None else Message(entry, text, depth=number, children=() if last is None else (last.id,))
         self.kept_entries[number] = len(kept)
-        this = Pass(number, at, summary_kind=kind_of(line.record.get("summary") and text))
+        this = Pass(number, at, summary_kind=kind_of(text))
         messages = [message for _, _, message in kept if message is not None]
         self._path = [(entry, self._index, summary), *kept]
         # What follows hangs on the pass, not on the last entry that stays.
