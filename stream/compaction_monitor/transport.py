@@ -146,6 +146,14 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]  # fa
         for tp, offset in positions.items():
             self.consumer.lineages[tp] = self.consumer.lineage(tp) + 1
             self._ensure_consumer().seek(tp, offset)
+            self._ensure_consumer().resume(driver.ensure_aiokafka_TP(tp))
+
+    async def pause(self, tps: Iterable[TP]) -> None:
+        """Fetch no more from these, until they are sought."""
+        await self.call_thread(self._pause, list(tps))
+
+    async def _pause(self, tps: list[TP]) -> None:
+        self._ensure_consumer().pause(*driver.ensure_aiokafka_TPset(tps))
 
     async def _commit(self, offsets: Mapping[TP, int]) -> bool:
         # Faust crashes the app when a commit fails, e.g. during a broker's restart. Ours is only a hint: the truth is
@@ -287,6 +295,8 @@ class Consumer(driver.Consumer):  # type: ignore[misc]  # faust is partly untype
         return True
 
     async def perform_seek(self) -> None:
+        # Faust only ignores the changelogs from here on; aiokafka would go on fetching what we write to them.
+        await self._thread.pause(tp for tp in self.assignment() if self._is_changelog_tp(tp))
         # Faust seeks to the group's committed offsets. Where to go on is the progress table's to say.
         await self.rewind(self.transport.positions())
 
