@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -17,7 +18,7 @@ import pytest
 
 from compaction_events.builders import completed, ended, started
 from compaction_events.codec import encode
-from compaction_monitor import golden
+from compaction_monitor import golden, topics
 from compaction_monitor.cli.exits import Code
 from compaction_monitor.embedded import EmbeddedBroker
 from tests.e2e.brokers import free_ports
@@ -278,14 +279,16 @@ class TestDemo:
         assert "\x1b" not in ran.out
         assert self.leftovers(tool) == []
 
-    def test_on_a_broker_of_others_its_topics_go_with_it(
+    async def test_on_a_broker_of_others_its_topics_go_with_it(
         self, embedded_broker: EmbeddedBroker, app_id: str, tmp_path: Path
     ) -> None:
         tool = Tool(embedded_broker.address, app_id, tmp_path)
-        document = tool.json("demo", "--broker", embedded_broker.address)
+        document = await asyncio.to_thread(tool.json, "demo", "--broker", embedded_broker.address)
         inversion = document["inversion"]
         assert (inversion["name"], inversion["round"], inversion["plan"]["complete"]) == ("salience_inversion", 12, True)
         assert [len(session["rounds"]) for session in document["sessions"]] == [40, 2]
+        async with topics.connect(bootstrap_servers=embedded_broker.address) as admin:
+            assert not [topic for topic in await admin.list_topics() if topic.startswith("compaction-demo")]
         assert self.leftovers(tool) == []
 
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

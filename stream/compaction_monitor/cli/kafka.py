@@ -33,7 +33,8 @@ def ingest(
 ) -> None:
     """Send sessions from their files to the events topic; the worker's findings are those of scan, with the same ids.
 
-    Reads what scan reads. The same file again changes nothing: its rounds are known.
+    Reads what scan reads; for sessions that are over: the end of a file counts as the end of its session.
+    The same file again changes nothing: its rounds are known.
     """
     sources = Sources(paths or [])
     if not sources.files:
@@ -54,7 +55,7 @@ def replay(
 ) -> None:
     """Send recorded events to the events topic, at the pace at which they happened or faster."""
     sources = Sources([file])
-    if sources.files != [file] or not sources.found.events:
+    if sources.files != [file] or not sources.events:
         raise Problem(
             Code.invalid, f"{file} holds no recorded events.", "\n".join(sources.warnings),
             "For session files of an agent: compaction-monitor ingest",

@@ -14,14 +14,14 @@ import orjson
 
 from compaction_events.codec import TYPE_PREFIX, TYPES, Decoded, decode
 from compaction_events.errors import ContractError, Fault, Reason
-from compaction_events.facts import Fact
+from compaction_events.facts import Fact, RoundCompleted
 from compaction_events.findings import FINDING_TYPES
 from compaction_monitor.cli.exits import Code, Problem, extra
 from compaction_monitor.reports import SessionReport
 from compaction_monitor.rules import Rules
 
 if TYPE_CHECKING:
-    from compaction_events.adapters import Warned
+    from compaction_events.adapters import Session, Warned
 
 EVENTS = "events"
 _HEAD_LINES = 20
@@ -41,12 +41,16 @@ _TROUBLE: Final = {
 
 
 class Item(NamedTuple):
-    """One fact and where it came from. `source` is an adapter's name or `events`; `files` those of the session."""
+    """One fact and where it came from. `source` is an adapter's name or `events`; `files` those of the session.
+
+    `quoted`: of a round, (still quoted, typed) for the user's messages of each stretch between passes, oldest first.
+    """
 
     fact: Fact
     ce_id: str | None
     source: str
     files: tuple[str, ...]
+    quoted: tuple[tuple[int, int], ...] | None = None
 
 
 class BadLine(NamedTuple):
@@ -55,13 +59,6 @@ class BadLine(NamedTuple):
     path: Path
     line: int
     error: ContractError
-
-
-class Found(NamedTuple):
-    """What the paths hold: files of recorded events, and the sessions an adapter found, with how to read each."""
-
-    events: tuple[Path, ...]
-    sessions: tuple[tuple[tuple[Path, ...], Callable[[], Iterator[Item]]], ...]
 
 
 class Sources:
@@ -80,13 +77,13 @@ class Sources:
                 raise Problem(Code.not_found, f"No such file or folder: {path}", todo="Check the path.")
         self.bad_lines: list[BadLine] = []
         self._adapter_warnings: list[str] = []
-        self.found = self._find(paths)
+        self.events, self.sessions = self._find(paths)
         self.size = sum(path.stat().st_size for path in self.files)
 
     @property
     def files(self) -> list[Path]:
         """Every file that is read, in reading order."""
-        return [*self.found.events, *(path for paths, _ in self.found.sessions for path in paths)]
+        return [*self.events, *(path for session in self.sessions for path in session.paths)]
 
     @property
     def warnings(self) -> list[str]:
@@ -108,13 +105,23 @@ class Sources:
         Args:
             advance: Told how many bytes were read since the last call.
         """
-        for path in self.found.events:
-            yield from self._read_events(path, advance)
-        for paths, reading in self.found.sessions:
-            yield from reading()
-            advance(sum(path.stat().st_size for path in paths))
+        yield from self.read_events(advance)
+        for session in self.sessions:
+            items, warnings = read_session(session)
+            yield from items
+            self.warn(warnings())
+            advance(sum(path.stat().st_size for path in session.paths))
 
-    def _find(self, paths: Sequence[Path]) -> Found:
+    def read_events(self, advance: Callable[[int], None] = lambda _: None) -> Iterator[Item]:
+        """The facts of files of recorded events alone."""
+        for path in self.events:
+            yield from self._read_events(path, advance)
+
+    def warn(self, warnings: Iterable[str]) -> None:
+        """What was passed over in a session's files."""
+        self._adapter_warnings.extend(warnings)
+
+    def _find(self, paths: Sequence[Path]) -> tuple[tuple[Path, ...], tuple[Session, ...]]:
         with extra("adapters"):
             from compaction_events import adapters
         files = list(adapters.files(paths))
@@ -124,19 +131,8 @@ class Sources:
         warnings = adapters.Warnings()
         # Without paths the adapters know where to look; with nothing left to look at, they must not.
         sessions = adapters.find(rest, warnings) if rest or not paths else []
-        self._adapter_warnings += map(_words, warnings)
-
-        def reader(session: adapters.Session) -> Callable[[], Iterator[Item]]:
-            def read() -> Iterator[Item]:
-                with extra("adapters"):
-                    reading = adapters.read_session(session)
-                    for fact in reading:
-                        yield Item(fact, None, session.adapter, tuple(map(str, session.paths)))
-                self._adapter_warnings.extend(map(_words, reading.warnings))
-
-            return read
-
-        return Found(tuple(recorded), tuple((session.paths, reader(session)) for session in sessions))
+        self.warn(map(_words, warnings))
+        return tuple(recorded), tuple(sessions)
 
     def _read_events(self, path: Path, advance: Callable[[int], None]) -> Iterator[Item]:
         files = (str(path),)
@@ -146,6 +142,22 @@ class Sources:
                 self.bad_lines.append(BadLine(path, number, decoded))
             else:
                 yield Item(decoded.event, decoded.ce_id, EVENTS, files)
+
+
+def read_session(session: Session) -> tuple[Iterator[Item], Callable[[], Iterator[str]]]:
+    """The facts of one session, and (once these were read) what was passed over."""
+    with extra("adapters"):
+        from compaction_events import adapters
+    reading = adapters.read_session(session)
+    files = tuple(map(str, session.paths))
+
+    def items() -> Iterator[Item]:
+        with extra("adapters"):
+            for fact in reading:
+                quoted = reading.quoted.get(fact.round) if isinstance(fact, RoundCompleted) else None
+                yield Item(fact, None, session.adapter, files, quoted)
+
+    return items(), lambda: map(_words, reading.warnings)
 
 
 def read_events(path: Path) -> Iterator[tuple[int, bytes, Decoded | ContractError]]:
@@ -202,7 +214,7 @@ def reports(items: Iterable[Item], rules: Rules) -> list[SessionReport]:
         if report is None:
             report = found[key] = SessionReport(item.fact.session_id, item.source, item.files)
         report.files += [file for file in item.files if file not in report.files]
-        report.add(item.fact, rules, item.ce_id)
+        report.add(item.fact, rules, item.ce_id, item.quoted)
     return list(found.values())
 
 

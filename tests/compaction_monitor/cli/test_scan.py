@@ -260,7 +260,7 @@ class TestErrors:
         assert ran.err == (
             "error: No session and no recorded event in these files.\n"
             "  notes.txt: no session of a known agent, and no recorded events\n"
-            "  next: Give Claude Code session files, or recorded events (JSON Lines, one event a line).\n"
+            "  next: Give session files of a known agent, or recorded events (JSON Lines, one event a line).\n"
         )
 
     def test_no_known_folder(self, run: Run) -> None:
