@@ -43,7 +43,10 @@ class PartitionStore(Protocol):
         ...
 
     def offset(self, table: str) -> int | None: ...
-    def size(self, table: str) -> int: ...
+    def rows(self) -> int:
+        """How many rows it holds, perhaps estimated."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -93,8 +96,8 @@ class RocksStore:
         value = self._db.get(_OFFSETS + _PREFIX[table])
         return None if value is None else int(value)
 
-    def size(self, table: str) -> int:
-        # RocksDB only estimates, and over all tables; a scan would cost a read of everything.
+    def rows(self) -> int:
+        # An estimate: counting would cost a read of everything.
         return int(self._db.property_int_value("rocksdb.estimate-num-keys") or 0)
 
     def close(self) -> None:
@@ -139,8 +142,8 @@ class MemoryStore:
     def offset(self, table: str) -> int | None:
         return self._reached.get(table)
 
-    def size(self, table: str) -> int:
-        return len(self._rows[table])
+    def rows(self) -> int:
+        return sum(len(rows) for rows in self._rows.values())
 
     def close(self) -> None:
         return
