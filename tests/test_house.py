@@ -35,7 +35,18 @@ EXTRAS = {
 CLIENTS = {f"compaction_events.{name}" for name in ("consumer", "controller", "delivery", "emitter")}
 SHELL = {
     f"compaction_monitor.{name}"
-    for name in ("lanes", "ownership", "store", "tables", "transactions", "transport", "undecodable", "worker")
+    for name in (
+        "app",
+        "fetching",
+        "lanes",
+        "ownership",
+        "store",
+        "tables",
+        "transactions",
+        "transport",
+        "undecodable",
+        "worker",
+    )
 }
 # Everything that is neither named here nor the shell is pure. A new module that touches the world has to be added on purpose.
 OUTSIDE = SHELL | {
