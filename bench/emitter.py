@@ -1,9 +1,10 @@
 """How long `emit` holds up an agent, and whether its books are right: broker down, coming up, going away, coming back.
 
-One JSON line. `emit_ms` are wall times of `session.round` by phase, p100 included; on a busy machine the highest is also
-what the operating system took. `cpu_ms` is the same in CPU time of the agent's thread: what the emitter itself costs.
-A full garbage collection of the whole process that falls into a call is the interpreter's, and is told apart.
-`machine_ms` is the same loop around as much work with no emitter and no second thread: what the machine alone takes.
+One JSON line. `emit_ms`: wall times of `session.round` by phase, p100 included. On a busy machine the highest are what the
+operating system took (`preempted`: calls in which it gave the processor to somebody else) and the interpreter's full
+garbage collections of the whole process (`with_full_collection`); `undisturbed_ms` is all other calls, waits for the
+interpreter's lock and the emitter's included. `cpu_ms`: CPU time of the agent's thread. `machine_ms`: the same loop around
+as much work with no emitter and no second thread. Linux only.
 
     python -m bench.emitter [--broker embedded|kafka] [--events 5000] [--pause-ms 0.2] [--max-events 10000]
 """
@@ -15,6 +16,7 @@ import asyncio
 import gc
 import json
 import logging
+import resource
 import tempfile
 import threading
 import time
@@ -43,19 +45,25 @@ class Agent:
         self.wall: list[float] = []
         self.cpu: list[float] = []
         self.collected: list[float] = []
+        self.preempted: list[float] = []
+        self.undisturbed: list[float] = []
 
     def work(self, events: int) -> None:
         for _ in range(events):
-            collections = gc.get_stats()[2]["collections"]
+            collections, before = gc.get_stats()[2]["collections"], resource.getrusage(resource.RUSAGE_THREAD)
             cpu, wall = time.thread_time(), time.perf_counter()
             self.session.round(raw_tokens=61_000, summary_tokens=3_000, spans=190, cosine=0.41, depth=1)
             wall = time.perf_counter() - wall
             cpu = time.thread_time() - cpu
-            if gc.get_stats()[2]["collections"] == collections:
-                self.wall.append(wall)
-                self.cpu.append(cpu)
-            else:
+            after = resource.getrusage(resource.RUSAGE_THREAD)
+            self.wall.append(wall)
+            self.cpu.append(cpu)
+            if gc.get_stats()[2]["collections"] != collections:
                 self.collected.append(wall)
+            elif after.ru_nivcsw != before.ru_nivcsw:
+                self.preempted.append(wall)
+            else:
+                self.undisturbed.append(wall)
             if self.pause_s:
                 time.sleep(self.pause_s)
 
@@ -64,6 +72,10 @@ def percentiles(seconds: list[float]) -> dict[str, float]:
     ordered = sorted(seconds)
     at = {"p50": 0.5, "p99": 0.99, "p999": 0.999, "p100": 1.0}
     return {name: round(1e3 * ordered[min(int(len(ordered) * p), len(ordered) - 1)], 3) for name, p in at.items()}
+
+
+def longest(seconds: list[float]) -> dict[str, float]:
+    return {"calls": len(seconds), "longest_ms": round(1e3 * max(seconds, default=0), 3)}
 
 
 def machine(events: int, pause_s: float) -> dict[str, float]:
@@ -127,12 +139,14 @@ def run(broker: EmbeddedBroker | Kafka, events: int, pause_s: float, max_events:
     stats, agents = emitter.stats, phases.values()
     records, repeats = asyncio.run(received(address))
     broker.stop()
-    collected = [seconds for agent in agents for seconds in agent.collected]
+    undisturbed = [seconds for agent in agents for seconds in agent.undisturbed]
     return {
         "machine_ms": alone,
         "emit_ms": {name: percentiles(agent.wall) for name, agent in phases.items()},
         "cpu_ms": percentiles([seconds for agent in agents for seconds in agent.cpu]),
-        "with_full_collection": {"calls": len(collected), "longest_ms": round(1e3 * max(collected, default=0), 3)},
+        "undisturbed_ms": percentiles(undisturbed),
+        "preempted": longest([seconds for agent in agents for seconds in agent.preempted]),
+        "with_full_collection": longest([seconds for agent in agents for seconds in agent.collected]),
         "stats": {**stats._asdict(), "lost": stats.lost},
         "in_topic": {"records": records, "repeats": repeats},
         "books_balance": stats.emitted == stats.delivered + stats.lost,

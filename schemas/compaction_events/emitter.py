@@ -238,7 +238,8 @@ _LIVE: weakref.WeakSet[Emitter] = weakref.WeakSet()
 
 def _after_fork() -> None:
     for emitter in list(_LIVE):
-        emitter._begin()
+        if not emitter._outbox.closed:
+            emitter._begin()
 
 
 if hasattr(os, "register_at_fork"):
