@@ -36,7 +36,7 @@ def written(step: Step, fact: Committed) -> None:
         tree.ledger = replace(tree.ledger, root=name, root_level=node.level)
     _adopt(step, name, node, new=old is None)
     if old is None:
-        forgetting.make_room(step)
+        forgetting.make_room(step, name)
     before = tree.tracked.mask(explicit) if explicit is not None else old.retained if old else 0
     _compare(step, name, old, before, regenerated=isinstance(fact, CheckpointRegenerated))
     suspicions.found_again(step, name)

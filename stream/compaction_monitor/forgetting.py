@@ -20,15 +20,15 @@ MAX_NODES: Final = 4_096
 FORGET_NODES: Final = 512  # at once: finding the oldest reads every node
 
 
-def make_room(step: Step) -> None:
-    """One node more; when there are too many, the oldest are forgotten."""
+def make_room(step: Step, new: str) -> None:
+    """One node more; when there are too many, the oldest are forgotten, never the new one."""
     tree = step.tree
     ledger = tree.ledger
     tree.ledger = replace(ledger, nodes=ledger.nodes + 1)
     if ledger.nodes < MAX_NODES:
         return
     known = tree.nodes()
-    gone = oldest(known, FORGET_NODES)
+    gone = [name for name in oldest(known, FORGET_NODES + 1) if name != new][:FORGET_NODES]
     for name in gone:
         tree.changed[name] = None
     root_gone = ledger.root in gone

@@ -52,9 +52,8 @@ def missed(step: Step, fact: PropositionMissed) -> None:
 
 def _passed(step: Step, node: Node, place: int) -> bool:
     """It was missed in an older version, or this has been said."""
-    if step.at_us == node.missed_at_us:
-        return bool(node.missed_then >> place & 1)
-    return step.at_us < max(node.missed_at_us, node.at_us)
+    said = step.at_us == node.missed_at_us and node.missed_then >> place & 1
+    return bool(said) or step.at_us < node.missed_at_us or step.at_us <= node.at_us
 
 
 def _noted(step: Step, name: str, node: Node, place: int) -> Node:

@@ -34,7 +34,7 @@ def trial(step: Step, fact: CheckpointRegenerated) -> None:
     if node is None:
         step.count("facts", fact.type, "unknown_node")
         return
-    if step.at_us < node.at_us or step.at_us <= node.judged_at_us:
+    if step.at_us <= max(node.at_us, node.judged_at_us):
         step.count("facts", fact.type, "late")
         return
     if any(seen.number == fact.trial_number for seen in node.trials):
