@@ -19,6 +19,7 @@ from datetime import datetime
 from itertools import islice
 from typing import NamedTuple, cast
 
+from compaction_events.builders import EPOCH
 from compaction_events.codec import decode, encode
 from compaction_events.facts import Fact, RemediationAcknowledged
 from compaction_events.findings import Finding
@@ -83,6 +84,7 @@ class Offline:
     Args:
         rules: The operator's settings.
         partitions: Of every topic.
+        since: When the log begins: the append time of what has no time of its own, until something has.
 
     Attributes:
         published: Every finding so far, in order.
@@ -90,7 +92,7 @@ class Offline:
         counts: What the metrics would show.
     """
 
-    def __init__(self, rules: Rules | None = None, partitions: int = 1) -> None:
+    def __init__(self, rules: Rules | None = None, partitions: int = 1, since: datetime = EPOCH) -> None:
         self.rows = [Rows() for _ in range(partitions)]
         self.published: list[Published] = []
         self.dead_letters: list[Outgoing] = []
@@ -98,7 +100,7 @@ class Offline:
         self._core = MonitorCore(rules or Rules(), partitions, OUTCOMES)
         self._open: dict[int, MonitorPartition] = {}
         self._offset = 0
-        self._appended_ms = 0
+        self._appended_ms = milliseconds(since)
 
     def records(self, facts: Iterable[Fact]) -> Iterator[LogRecord]:
         """Facts as they would stand in the log: keyed and placed as a producer does, appended when they say they were."""
