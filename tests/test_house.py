@@ -22,6 +22,8 @@ PACKAGES = {
 EXTRAS = {
     "aiokafka",
     "faust",
+    "jinja2",
+    "markupsafe",
     "mode",
     "prometheus_client",
     "pydantic_settings",
@@ -50,8 +52,11 @@ SHELL = {
 }
 # Everything that is neither named here nor the shell is pure. A new module that touches the world has to be added on purpose.
 OUTSIDE = SHELL | {
-    f"compaction_monitor.{name}" for name in ("__main__", "cli", "client", "embedded", "metrics", "settings", "topics", "web")
-}
+    f"compaction_monitor.{name}"
+    for name in (
+        "__main__", "cli", "client", "embedded", "metrics", "report_charts", "report_page", "settings", "topics", "web",
+    )
+}  # fmt: skip
 # Part of the base install, in the agent's own process: it has a clock and a lock, and nothing else of the world.
 IN_PROCESS = {"compaction_monitor.guard"}
 MAY_IMPORT = {

@@ -91,8 +91,17 @@ class SessionReport:
         self._orders: dict[str, Document] = {}
         self._round: int | None = None
 
-    def add(self, fact: Fact, rules: Rules, ce_id: str | None = None) -> Sequence[Finding]:
-        """Fold one fact; return what was published for it."""
+    def add(
+        self, fact: Fact, rules: Rules, ce_id: str | None = None, quoted: Sequence[tuple[int, int]] | None = None
+    ) -> Sequence[Finding]:
+        """Fold one fact; return what was published for it.
+
+        Args:
+            fact: The next one of the session.
+            rules: The operator's settings.
+            ce_id: Its id; derived where not given.
+            quoted: Of a round, (still quoted, typed) for the user's messages of each stretch between passes, oldest first.
+        """
         id_ = derived_id(fact) if ce_id is None else ce_id
         folded = fold(self._session, fact, id_, rules, rows=self._checkpoints)
         self._session = folded.session
@@ -104,7 +113,7 @@ class SessionReport:
         if isinstance(fact, RoundCompleted):
             self._agent = self._agent if self._agent[0] != "unknown" else (fact.agent, None)
             self._round = fact.round
-            self._rounds.append(_round(fact, folded))
+            self._rounds.append(_round(fact, folded, quoted))
         for finding in folded.findings:
             self._note(finding)
         return folded.findings
@@ -199,7 +208,7 @@ def total_tokens(part: Composition | None) -> int | None:
     return None if part is None else part.raw_tokens + part.summary_tokens + (part.overhead_tokens or 0)
 
 
-def _round(fact: RoundCompleted, folded: Folded) -> Document:
+def _round(fact: RoundCompleted, folded: Folded, quoted: Sequence[tuple[int, int]] | None) -> Document:
     after = fact.after
     kept = after.raw_tokens + after.summary_tokens
     took = {labels[1] for name, *labels in folded.counts if name == "facts" and labels[0] == fact.type}
@@ -222,6 +231,7 @@ def _round(fact: RoundCompleted, folded: Folded) -> Document:
         "read_records": fact.read_records,
         "claimed_records": fact.claimed_records,
         "summary_kind": fact.summary_kind and fact.summary_kind.value,
+        "quoted": None if quoted is None else [list(stretch) for stretch in quoted],
         "skipped": {check: reason for name, *labels in folded.counts if name == "checks_skipped" for check, reason in [labels]},
         "ignored": next((why for why in ("late", "duplicate") if why in took), None),
     }

@@ -76,6 +76,7 @@ def test_the_whole_document(run: Run, record: Record) -> None:
                         "read_records": 25,
                         "claimed_records": 100,
                         "summary_kind": "ok",
+                        "quoted": None,
                         "skipped": SKIPPED,
                         "ignored": None,
                     }
