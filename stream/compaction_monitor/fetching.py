@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -159,6 +160,12 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]  # fa
 
     async def _rejoin(self) -> None:
         self._ensure_consumer()._coordinator.request_rejoin()
+
+    def silent_s(self) -> float:
+        """Seconds since a broker last answered a fetch, also an empty one (any thread, for measuring)."""
+        states = [self._state(tp) for tp in self._ensure_consumer().assignment()]
+        heard_ms = [state.timestamp for state in states if state is not None and state.timestamp is not None]
+        return time.time() - max(heard_ms) / 1000 if heard_ms else 0.0
 
     def reading(self, tp: TP) -> tuple[int, int] | None:
         """Position and end of a partition as last seen; None before the first fetch (any thread, for measuring)."""

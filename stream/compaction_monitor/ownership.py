@@ -24,6 +24,8 @@ from compaction_monitor.transactions import Transactor, stop_all
 
 log = logging.getLogger(__name__)
 
+SILENT_S = 5.0
+
 
 class Refusal(Exception):
     """The worker must not go on with what it found; the operator has to decide (exit 78)."""
@@ -169,7 +171,11 @@ class Ownership:
     def unready(self) -> list[str]:
         if self.phase != "working":
             return [self.phase]
-        return [reason for lane in self.lanes.values() if (reason := lane.unready())]
+        reasons = [reason for lane in self.lanes.values() if (reason := lane.unready())]
+        silent_s = self._consumer().silent_s() if self.lanes else 0.0
+        if silent_s > SILENT_S:
+            reasons.append(f"no broker has answered a fetch for {silent_s:.0f} s")
+        return reasons
 
     async def close(self) -> None:
         """Stop all lanes; bounded."""

@@ -172,6 +172,10 @@ class Consumer(driver.Consumer):  # type: ignore[misc]  # faust is partly untype
         # Faust's livelock detector measures its own per-record path, which is not used.
         return
 
+    def silent_s(self) -> float:
+        """Seconds since a broker last answered."""
+        return self._thread.silent_s()  # type: ignore[no-any-return]  # faust
+
     def reading(self, tp: TP) -> tuple[int, int] | None:
         return self._thread.reading(tp)  # type: ignore[no-any-return]  # faust
 
