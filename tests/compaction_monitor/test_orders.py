@@ -2,87 +2,27 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Any, NamedTuple
-
 import pytest
 
 from compaction_events.builders import acknowledged, at, ended, started
-from compaction_events.facts import Fact
-from compaction_events.findings import AlertRaised, RemediationRequested, RemediationWithdrawn, Resume
-from compaction_monitor.harness import Offline, Published
 from compaction_monitor.rules import AgentRules, LoopRules, Rules
-from tests.compaction_monitor.scenes import lines, tree_round, with_summaries
-
-Step = tuple[str, Callable[["Table"], list[Published]], list[str]]
-HALT = "order halt_and_rehydrate for salience_inversion #1"
-RAISED = "raised salience_inversion critical #1"
-
-
-class Table:
-    """A monitor, and the orders given so far by their action."""
-
-    def __init__(self, rules: Rules) -> None:
-        self.monitor = Offline(rules)
-
-    def last(self, action: str) -> str:
-        """The id of the last order of an action."""
-        found = [one.finding for one in self.monitor.published if isinstance(one.finding, RemediationRequested)]
-        return [order.id for order in found if order.action == action][-1]
-
-    def ended(self) -> dict[str, int]:
-        """How orders ended, as `action outcome`."""
-        return {f"{name[1]} {name[2]}": n for name, n in self.monitor.counts.items() if name[0] == "orders_ended"}
-
-
-def give(fact: Fact, *says: str, why: str = "") -> Step:
-    return why, lambda table: table.monitor.feed([fact]), list(says)
-
-
-def answer(action: str, status: str, minutes: float, *says: str, why: str = "") -> Step:
-    return (
-        why or f"{status}",
-        lambda table: table.monitor.feed([acknowledged(table.last(action), status, minutes)]),
-        list(says),
-    )
-
-
-def tick(minutes: float, *says: str, why: str = "") -> Step:
-    return why or f"{minutes} min", lambda table: table.monitor.tick(at(minutes)), list(says)
-
-
-class Case(NamedTuple):
-    why: str
-    steps: list[Step]
-    ended: dict[str, int]
-    rules: AgentRules = AgentRules()
-
-
-def inverted(*more: Step, **told: Any) -> list[Step]:
-    """A session whose second round (at minute 90) is inverted."""
-    start = {"source_spans": 100, "max_depth": 3, "controller": "expected", **told}
-    return [
-        give(started(**start)),
-        give(tree_round(1, 400, 60, 0.40)),
-        give(tree_round(2, 200, 50, 0.45), RAISED, HALT, why="inverted"),
-        *more,
-    ]
-
-
-def over(number: int, **more: Any) -> Step:
-    resolved = "resolved salience_inversion critical recovered"
-    return give(tree_round(number, 350, 50, 0.40, **more), resolved, "order resume for salience_inversion #1", why="over")
-
-
-def failing(number: int, kind: str, *says: str, **more: Any) -> Step:
-    return give(tree_round(number, 600, 90, None, 1, summary_kind=kind, **more), *says, why=kind)
-
-
-UNACKNOWLEDGED = "raised remediation_unacknowledged warning #1 ID"
-RECOMPACT = ["raised summary_failed critical #1", "order recompact for summary_failed #1"]
-FLOOR = ["raised provenance_floor critical #1", "order rehydrate for provenance_floor #1"]
+from tests.compaction_monitor.order_scenes import (
+    FLOOR,
+    HALT,
+    RAISED,
+    RECOMPACT,
+    UNACKNOWLEDGED,
+    Case,
+    Table,
+    answer,
+    failing,
+    give,
+    inverted,
+    over,
+    shown,
+    tick,
+)
+from tests.compaction_monitor.scenes import tree_round, with_summaries
 
 ANSWERS = [
     Case(
@@ -526,12 +466,6 @@ CONTRADICTIONS = [
 CASES = [*ANSWERS, *EFFECT, *HELD, *CONTRADICTIONS]
 
 
-def shown(published: list[Published], table: Table) -> list[str]:
-    """Lines, with the ids of orders shortened."""
-    orders = {one.finding.id for one in table.monitor.published if isinstance(one.finding, RemediationRequested)}
-    return [" ".join("ID" if word in orders else word for word in line.split()) for line in lines(published)]
-
-
 @pytest.mark.parametrize("case", CASES, ids=[case.why for case in CASES])
 def test_orders(case: Case) -> None:
     table = Table(Rules(default=case.rules))
@@ -544,89 +478,3 @@ def test_orders(case: Case) -> None:
 
 def test_every_case_has_its_own_why() -> None:
     assert len({case.why for case in CASES}) == len(CASES)
-
-
-def played(*steps: Step, rules: AgentRules | None = None) -> Table:
-    table = Table(Rules(default=rules or AgentRules()))
-    for _, run, _ in steps:
-        run(table)
-    return table
-
-
-def test_what_an_order_says() -> None:
-    table = played(*inverted(), rules=AgentRules(mode="enforce"))
-    alert, order = (one.finding for one in table.monitor.published)
-    assert isinstance(alert, AlertRaised)
-    assert isinstance(order, RemediationRequested)
-    assert alert.remediation_id == order.id
-    assert (order.reason.alert_id, order.reason.evidence) == (alert.id, alert.evidence)
-    assert (order.requested_at, order.expires_at, order.valid_through_round) == (at(90), at(150), 4)
-    assert (order.mode, order.supersedes, order.agent) == ("enforce", (), "agent")
-
-
-def test_an_order_that_waited_counts_from_when_it_was_sent() -> None:
-    cooled = next(case for case in HELD if case.why.startswith("cool-down: the next order"))
-    table = played(*cooled.steps)
-    found = [one.finding for one in table.monitor.published if isinstance(one.finding, RemediationRequested)]
-    assert [(order.requested_at, order.expires_at, order.valid_through_round) for order in found] == [
-        (at(60), at(120), 3),
-        (at(150), at(210), 6),
-    ]
-
-
-def test_what_is_called_back_names_what_took_its_place() -> None:
-    table = played(give(started()), failing(1, "fallback"), failing(2, "error"))
-    old, new = (one.finding for one in table.monitor.published if isinstance(one.finding, RemediationRequested))
-    (gone,) = (one.finding for one in table.monitor.published if isinstance(one.finding, RemediationWithdrawn))
-    assert (gone.id, gone.superseded_by, gone.attempt) == (old.id, new.id, 1)
-    assert new.supersedes == (old.id,)
-
-
-@pytest.mark.parametrize(
-    ("ending", "because", "at_minutes"),
-    [(over(3), "resolved", 120), (tick(150), "expired", 150)],
-    ids=["its alert is over", "its time is over"],
-)
-def test_a_resume_says_which_halt_is_over_and_why(ending: Step, because: str, at_minutes: int) -> None:
-    table = played(*inverted(ending))
-    resume = table.monitor.published[-1].finding
-    assert isinstance(resume, RemediationRequested)
-    assert resume.plan == Resume(halted_by=table.last("halt_and_rehydrate"), because=because)
-    assert (resume.subject, resume.requested_at) == (table.last("halt_and_rehydrate"), at(at_minutes))
-    assert resume.valid_through_round is None
-
-
-ANSWERED = Counter({"halt_and_rehydrate completed": 1, "halt_and_rehydrate too_late": 1, "none too_late": 1})
-
-
-def test_answers_are_counted() -> None:
-    late = [
-        answer("halt_and_rehydrate", "completed", 92),
-        answer("halt_and_rehydrate", "completed", 93, why="twice"),
-        give(acknowledged("unheard-of", "accepted", 94)),
-    ]
-    table = played(*inverted(*late))
-    assert Counter({" ".join(name[1:]): n for name, n in table.monitor.counts.items() if name[0] == "answers"}) == ANSWERED
-
-
-def test_an_answer_for_a_session_nobody_knows_leaves_nothing_behind() -> None:
-    table = played(give(acknowledged("order", "completed", 1)))
-    assert table.monitor.session("session-1") is None
-    assert table.monitor.counts == {("answers", "none", "unknown_session"): 1}
-
-
-def test_a_tick_does_nothing_before_its_time_and_nothing_twice() -> None:
-    table = played(*inverted())
-    assert [shown(table.monitor.tick(at(minutes)), table) for minutes in (91, 94, 95, 95, 96)] == [
-        [],
-        [],
-        ["order halt_and_rehydrate for salience_inversion #2"],
-        [],
-        [],
-    ]
-
-
-def test_rules_that_never_send_again() -> None:
-    rules = AgentRules(loop=replace(LoopRules(), resends_max=0, deadline_s=60.0))
-    table = played(*inverted(), rules=rules)
-    assert [shown(table.monitor.tick(at(m)), table) for m in (91, 92, 93)] == [[UNACKNOWLEDGED], [], []]
