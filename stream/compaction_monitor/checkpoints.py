@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from compaction_events.facts import CheckpointRegenerated, CheckpointWritten
 from compaction_monitor import forgetting, orders, subjects, suspicions, tree_checks
 from compaction_monitor.step import Step
@@ -33,7 +31,7 @@ def written(step: Step, fact: Committed) -> None:
     step.session.has_tree = True
     step.count("facts", fact.type, "new")
     if node.level >= tree.ledger.root_level and tree.ledger.root != name:
-        tree.ledger = replace(tree.ledger, root=name, root_level=node.level)
+        tree.ledger = tree.ledger._replace(root=name, root_level=node.level)
     _adopt(step, name, node, new=old is None)
     if old is None:
         forgetting.make_room(step, name)
@@ -66,8 +64,7 @@ def _committed(step: Step, fact: Committed, old: Node | None) -> Node:
         joint, redundancy = base.joint_bits, base.redundancy
     budget_tokens = base.budget_tokens if fact.budget_tokens is None else fact.budget_tokens
     bits_per_token = base.bits_per_token if fact.bits_per_token is None else fact.bits_per_token
-    return replace(
-        base,
+    return base._replace(
         level=fact.level,
         version=fact.version,
         at_us=step.at_us,
@@ -96,10 +93,10 @@ def _adopt(step: Step, name: str, node: Node, *, new: bool) -> None:
         if found is None or child == name or found.parent_id == name:
             continue
         if found.parent_id is None:
-            tree.changed[child] = replace(found, parent_id=name)
+            tree.changed[child] = found._replace(parent_id=name)
         elif new and _divides(tree, node, found.parent_id):
             divided.add(found.parent_id)
-            tree.changed[child] = replace(found, parent_id=name)
+            tree.changed[child] = found._replace(parent_id=name)
     for other in sorted(divided):
         was = tree.node(other)
         assert was is not None
@@ -140,7 +137,7 @@ def _rebalanced(old: Node, new: Node) -> bool:
 
 def _rebalance_seen(step: Step, name: str, node: Node) -> Node:
     """It has room, or was given some: what was counted against it begins anew."""
-    node = step.tree.changed[name] = replace(node, unrecovered=0, flipped=0, flipped_back=0)
+    node = step.tree.changed[name] = node._replace(unrecovered=0, flipped=0, flipped_back=0)
     for order in step.session.orders:
         if order.subject == name and order.action == "rebalance":
             orders.fulfil(step, order)

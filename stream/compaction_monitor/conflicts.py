@@ -26,13 +26,18 @@ def _lane(step: Step, order: OpenOrder) -> tuple[str, int]:
 
 def held_back(step: Step, order: OpenOrder, *, cooldown: bool) -> str:
     """`cooldown` or `breaker`, empty if neither holds the order back."""
-    loop = step.rules.loop
     lane, clock = _lane(step, order)
     last = dict(step.session.cooling).get(lane)
-    if cooldown and last is not None and clock - last < loop.cooldown_rounds:
+    if cooldown and last is not None and clock - last < step.rules.loop.cooldown_rounds:
         return "cooldown"
+    return "breaker" if broken(step) else ""
+
+
+def broken(step: Step) -> bool:
+    """The session has had as many orders as it may within the time."""
+    loop = step.rules.loop
     recent = [at for at in step.session.ordered_us if step.at_us - at < loop.breaker_s * 1_000_000]
-    return "breaker" if len(recent) >= loop.breaker_orders else ""
+    return len(recent) >= loop.breaker_orders
 
 
 def spend(step: Step, order: OpenOrder) -> None:

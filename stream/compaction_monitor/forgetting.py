@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from typing import Final
 
@@ -17,14 +16,14 @@ from compaction_monitor.step import Step
 from compaction_monitor.tree_rows import Node
 
 MAX_NODES: Final = 4_096
-FORGET_NODES: Final = 512  # at once: finding the oldest reads every node
+FORGET_NODES: Final = 1_024  # at once: finding the oldest reads every node
 
 
 def make_room(step: Step, new: str) -> None:
     """One node more; when there are too many, the oldest are forgotten, never the new one."""
     tree = step.tree
     ledger = tree.ledger
-    tree.ledger = replace(ledger, nodes=ledger.nodes + 1)
+    tree.ledger = ledger._replace(nodes=ledger.nodes + 1)
     if ledger.nodes < MAX_NODES:
         return
     known = tree.nodes()
@@ -32,8 +31,7 @@ def make_room(step: Step, new: str) -> None:
     for name in gone:
         tree.changed[name] = None
     root_gone = ledger.root in gone
-    tree.ledger = replace(
-        ledger,
+    tree.ledger = ledger._replace(
         nodes=len(known) - len(gone),
         forgotten=ledger.forgotten + len(gone),
         horizon_us=max(ledger.horizon_us, *(known[name].at_us for name in gone)),

@@ -31,7 +31,7 @@ from compaction_events.findings import (
     Severity,
 )
 from compaction_events.ids import finding_id
-from compaction_monitor.conflicts import HALT, STANDING, contradict, held_back, rank, spend, stands
+from compaction_monitor.conflicts import HALT, STANDING, broken, contradict, held_back, rank, spend, stands
 from compaction_monitor.rebalancing import rebalance
 from compaction_monitor.state import NEVER_MS, OpenAlert, OpenOrder, moment
 from compaction_monitor.step import Because, Step
@@ -208,9 +208,10 @@ def after_round(step: Step, round_number: int) -> None:
 
 def release(step: Step) -> None:
     """Send what waited and is held back no longer."""
-    for order in step.session.orders:
-        if order.status != "waiting":
-            continue
+    waiting = [order for order in step.session.orders if order.status == "waiting"]
+    if waiting and broken(step):  # looked at once: this runs with every fact
+        waiting = [order for order in waiting if order.attempt]
+    for order in waiting:
         if order.attempt == 0 and held_back(step, order, cooldown=True):
             continue
         if not _contradicted(step, order):

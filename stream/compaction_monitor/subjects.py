@@ -7,7 +7,6 @@ What it says never depends on orders and answers, so what it counts of those goe
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 from compaction_events.findings import MAX_SUBJECTS, Plan, Severity
@@ -102,5 +101,5 @@ def count_order(tree: Tree, name: str) -> dict[str, int]:
     node = tree.node(name)
     if node is None:
         return {}
-    tree.changed[name] = replace(node, orders=node.orders + 1)
+    tree.changed[name] = node._replace(orders=node.orders + 1)
     return {"orders": node.orders + 1}

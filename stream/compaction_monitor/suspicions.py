@@ -6,7 +6,6 @@ compaction", Condition of Validity and Decision Boundary.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final, Literal, NamedTuple
 
 from compaction_events.facts import MAX_COUNT, PropositionMissed
@@ -58,7 +57,7 @@ def _passed(step: Step, node: Node, place: int) -> bool:
 
 def _noted(step: Step, name: str, node: Node, place: int) -> Node:
     then = node.missed_then if step.at_us == node.missed_at_us else 0
-    step.tree.changed[name] = node = replace(node, missed_at_us=step.at_us, missed_then=then | 1 << place)
+    step.tree.changed[name] = node = node._replace(missed_at_us=step.at_us, missed_then=then | 1 << place)
     return node
 
 
@@ -178,7 +177,7 @@ def _upstream_loss(step: Step, name: str, node: Node, place: int, fact: Proposit
     if alert is not None:
         missing = {**tree.ledger.missing, entry.proposition: name}
         listed = {proposition: at for proposition, at in missing.items() if proposition in alert.subjects}
-        tree.ledger = replace(tree.ledger, missing=listed)
+        tree.ledger = tree.ledger._replace(missing=listed)
 
 
 def escalation(name: str, entry: Tracked, loss: Loss) -> EscalateToRaw:
@@ -204,5 +203,5 @@ def found_again(step: Step, written: str) -> None:
         held = [node, *(child for _, child in tree.children(node) if child is not None)]
         if any(found.retained >> place & 1 for found in held):
             missing = {other: at for other, at in tree.ledger.missing.items() if other != proposition}
-            tree.ledger = replace(tree.ledger, missing=missing)
+            tree.ledger = tree.ledger._replace(missing=missing)
             subjects.drop(step, "upstream_loss", proposition, {"proposition": proposition, "node_id": name})

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Collection
 
 from compaction_events.facts import PropositionStated
 from compaction_monitor.step import Step
@@ -23,12 +22,14 @@ def stated(step: Step, fact: PropositionStated) -> None:
         told = known._replace(pinned=known.pinned or fact.pinned)
     if told != known:
         entries = (*tracked.entries[:place], told, *tracked.entries[place + 1 :])
-        step.tree.ledger = replace(step.tree.ledger, tracked=TrackedSet(entries))
+        step.tree.ledger = step.tree.ledger._replace(tracked=TrackedSet(entries))
 
 
-def track_retained(step: Step, propositions: Iterable[str]) -> None:
+def track_retained(step: Step, propositions: Collection[str]) -> None:
     """What somebody retains is tracked too, though nobody stated it, while it takes no room from what was stated."""
     tracked = step.tree.tracked
+    if tracked.places.keys() >= set(propositions):  # as nearly always
+        return
     new = dict.fromkeys(kept_id(p) for p in propositions if tracked.place(p) is None)
     if new:
         room = min(MAX_TRACKED - len(tracked.entries), MAX_UNSTATED - tracked.unstated)
@@ -41,7 +42,7 @@ def _add(step: Step, entries: list[Tracked], room: int) -> None:
     if len(entries) > room:
         step.count("propositions_dropped")
         if not ledger.dropped:
-            ledger = step.tree.ledger = replace(ledger, dropped=True)
+            ledger = step.tree.ledger = ledger._replace(dropped=True)
     if room > 0:
-        step.tree.ledger = replace(ledger, tracked=TrackedSet((*ledger.tracked.entries, *entries[:room])))
+        step.tree.ledger = ledger._replace(tracked=TrackedSet((*ledger.tracked.entries, *entries[:room])))
     step.session.has_tree = True

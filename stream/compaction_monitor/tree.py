@@ -57,6 +57,7 @@ class Tree:
     changed: dict[str, Node | None] = field(default_factory=dict)
     ledger_changed: bool = False
     _ledger: Ledger | None = None
+    _read: dict[str, Node | None] = field(default_factory=dict)
     _steps: int = 0
 
     @property
@@ -83,7 +84,11 @@ class Tree:
 
     def node(self, name: str) -> Node | None:
         """A node, by its name as it is kept."""
-        return self.changed[name] if name in self.changed else self.rows.node(name)
+        if name in self.changed:
+            return self.changed[name]
+        if name not in self._read:
+            self._read[name] = self.rows.node(name)
+        return self._read[name]
 
     def nodes(self) -> dict[str, Node]:
         """Every node: reads them all."""

@@ -6,7 +6,7 @@ A session's ledger is under the session's key, its tracked propositions and its 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 from compaction_monitor.effects import CHECKPOINTS, Reader
@@ -86,11 +86,11 @@ class SessionRows:
         if ledger.tracked is not NOTHING_TRACKED:
             return ledger
         tracked = self._row(self.key + TRACKED, TrackedSet)
-        return replace(ledger, tracked=tracked) if isinstance(tracked, TrackedSet) else ledger
+        return ledger._replace(tracked=tracked) if isinstance(tracked, TrackedSet) else ledger
 
     def node(self, node_id: str) -> Node | None:
         """A node, by its name as it is kept."""
-        found = self._row(self.key + row_key(node_id), Node)
+        found = self._row(self._key_of(node_id), Node)
         return found if isinstance(found, Node) else None
 
     def nodes(self) -> Iterator[tuple[str, Node]]:
@@ -107,7 +107,7 @@ class SessionRows:
     def keep(self, nodes: Mapping[str, Node | None], ledger: Ledger | None, *, gone: bool) -> None:
         """Take over what a fact has changed; `gone`: the ledger is deleted, unless there is a new one."""
         for name, node in nodes.items():
-            self.written[self.key + row_key(name)] = node
+            self.written[self._key_of(name)] = node
         if gone:
             self.written[self.key] = self.written[self.key + TRACKED] = None
         if ledger is not None:
@@ -135,6 +135,10 @@ class SessionRows:
                     return
                 yield key, row
             after = rows[-1][0]
+
+    def _key_of(self, name: str) -> bytes:
+        raw = name.encode()
+        return self.key + len(raw).to_bytes(2, "big") + raw
 
     def _name(self, key: bytes) -> str:
         return key[len(self.key) + 2 :].decode()

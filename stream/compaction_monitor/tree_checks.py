@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from fractions import Fraction
 from typing import Final
 
@@ -35,12 +34,11 @@ def count_regeneration(step: Step, name: str, node: Node, before: int) -> bool:
         return False
     trial = Trial(tree.retained(node))
     if recovered(measure(frozenset(tree.tracked.names(before)), [trial])):
-        tree.changed[name] = replace(node, unrecovered=0, flipped=0, flipped_back=0)
+        tree.changed[name] = node._replace(unrecovered=0, flipped=0, flipped_back=0)
         subjects.drop(step, "regeneration_loop", name, {"node_id": name, "recovered": True})
         return True
     changed = before ^ node.retained
-    node = tree.changed[name] = replace(
-        node,
+    node = tree.changed[name] = node._replace(
         unrecovered=node.unrecovered + 1,
         flipped=node.flipped | changed,
         flipped_back=node.flipped_back | (node.flipped & changed),

@@ -10,7 +10,7 @@ Rows are versioned positional arrays, and bounded whatever is sent: ids that are
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Self
 
 import orjson
@@ -32,7 +32,7 @@ def kept_id(name: str, limit: int = MAX_ID_BYTES) -> str:
     """An id as it is kept: itself, or `#` and its hash if it takes more than `limit` bytes of JSON.
 
     >>> kept_id("p1"), kept_id("x" * 41)
-    ('p1', '#df5f7f8376fac1f0')
+    ('p1', '#3164596df4fdd018')
     """
     if len(name) <= limit and len(orjson.dumps(name)) <= limit + 2:
         return name
@@ -73,9 +73,12 @@ class TrackedSet:
 
     def mask(self, propositions: Iterable[str]) -> int:
         """Those of the propositions that are tracked, as a bit mask."""
-        mask = 0
+        mask, places = 0, self.places
         for proposition in propositions:
-            if (place := self.place(proposition)) is not None:
+            place = places.get(proposition)
+            if place is None:
+                place = self.place(proposition)
+            if place is not None:
                 mask |= 1 << place
         return mask
 
@@ -137,8 +140,7 @@ class TrialSeen(NamedTuple):
     measured: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(NamedTuple):
     """A checkpoint as last committed, and what is under way about it. Sets are bit masks; times µs since 1970.
 
     Attributes:
@@ -165,7 +167,7 @@ class Node:
     joint_bits: float | None = None
     redundancy: float | None = None
     bits_per_token: float | None = None
-    room: Room = field(default=Room(None, None))
+    room: Room = Room(None, None)
     turns: tuple[int, int] | None = None
     trials: tuple[TrialSeen, ...] = ()
     trialled_at_us: int = 0
@@ -193,28 +195,31 @@ class Node:
 
     def to_bytes(self) -> bytes:
         """The row in the table: masks are hexadecimal, JSON has no large integers."""
-        masks = [f"{mask:x}" for mask in (self.retained, self.missed_then, self.flipped, self.flipped_back)]
-        trials = [(trial.number, f"{trial.retained:x}", trial.measured) for trial in self.trials]
-        return orjson.dumps([TREE_VERSION, masks, trials, *[getattr(self, name) for name in _PLAIN]], default=tuple)
+        values: list[Any] = list(self)
+        for at in _MASKS:
+            values[at] = f"{values[at]:x}"
+        values[_ROOM] = list(self.room)
+        values[_TRIALS] = [(number, f"{retained:x}", measured) for number, retained, measured in self.trials]
+        return orjson.dumps([TREE_VERSION, *values])
 
     @classmethod
     def from_bytes(cls, row: bytes) -> Self:
         """Read a row of this or an older version; `NewerStateError` for a newer one."""
-        _, masks, trials, *plain = _versioned(row)
-        values: dict[str, Any] = dict(zip(_PLAIN, plain, strict=True))
-        values["children"] = tuple([(node, version) for node, version in values["children"]])
-        values["turns"] = None if values["turns"] is None else tuple(values["turns"])
-        values["room"] = Room(*values["room"])
-        values |= {name: int(mask, 16) for name, mask in zip(_MASKS, masks, strict=True)}
-        return cls(**values, trials=tuple(TrialSeen(number, int(mask, 16), measured) for number, mask, measured in trials))
+        _, *values = _versioned(row)
+        for at in _MASKS:
+            values[at] = int(values[at], 16)
+        values[_CHILDREN] = tuple([(child, version) for child, version in values[_CHILDREN]])
+        values[_ROOM] = Room(*values[_ROOM])
+        values[_TURNS] = None if values[_TURNS] is None else tuple(values[_TURNS])
+        values[_TRIALS] = tuple([TrialSeen(number, int(mask, 16), measured) for number, mask, measured in values[_TRIALS]])
+        return cls(*values)
 
 
-_MASKS: Final = ("retained", "missed_then", "flipped", "flipped_back")
-_PLAIN: Final = tuple(name for name in Node.__dataclass_fields__ if name not in (*_MASKS, "trials"))
+_MASKS: Final = tuple(map(Node._fields.index, ("retained", "missed_then", "flipped", "flipped_back")))
+_CHILDREN, _ROOM, _TURNS, _TRIALS = map(Node._fields.index, ("children", "room", "turns", "trials"))
 
 
-@dataclass(frozen=True, slots=True)
-class Ledger:
+class Ledger(NamedTuple):
     """What a session tracks, and what is known of its tree as a whole.
 
     Attributes:
@@ -232,7 +237,7 @@ class Ledger:
     dropped: bool = False
     root: str | None = None
     root_level: int = 0
-    missing: Mapping[str, str] = field(default_factory=dict)
+    missing: Mapping[str, str] = MappingProxyType({})
 
     @property
     def complete(self) -> bool:
@@ -241,8 +246,8 @@ class Ledger:
 
     def to_bytes(self) -> bytes:
         """The row in the table, without the tracked propositions."""
-        whole = (self.nodes, self.forgotten, self.horizon_us, self.dropped, self.root, self.root_level)
-        return orjson.dumps([TREE_VERSION, whole, list(self.missing.items())])
+        _, *whole, missing = self
+        return orjson.dumps([TREE_VERSION, whole, list(missing.items())])
 
     @classmethod
     def from_bytes(cls, row: bytes, tracked: TrackedSet = NOTHING_TRACKED) -> Self:

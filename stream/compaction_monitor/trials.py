@@ -6,7 +6,6 @@ compaction", Decision Boundary; where this differs, `regeneration` says so.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 from compaction_events.facts import CheckpointRegenerated
@@ -43,8 +42,7 @@ def trial(step: Step, fact: CheckpointRegenerated) -> None:
     step.count("facts", fact.type, "trial")
     track_retained(step, (*fact.retained, *(fact.before_retained or ())))
     seen = TrialSeen(fact.trial_number, tree.tracked.mask(fact.retained), fact.basis == "measured")
-    node = tree.changed[name] = replace(
-        node,
+    node = tree.changed[name] = node._replace(
         trials=(*node.trials, seen),
         trialled_at_us=max(step.at_us, node.trialled_at_us),
         trials_spent=node.trials_spent + 1,
@@ -70,7 +68,7 @@ def _act_on(step: Step, name: str, node: Node, judgement: Judgement) -> None:
     if judgement.next == "run_trial_regeneration":
         ask_for_trial(step, name)
         return
-    step.tree.changed[name] = node = replace(node, trials=(), judged_at_us=node.trialled_at_us, judged=True)
+    step.tree.changed[name] = node = node._replace(trials=(), judged_at_us=node.trialled_at_us, judged=True)
     if judgement.verdict == "none":  # nothing could be judged, so nothing that was said before is over
         return
     check = "over_capacity" if judgement.verdict == "undecided" else judgement.verdict
