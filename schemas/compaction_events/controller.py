@@ -23,6 +23,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import math
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -115,7 +116,8 @@ class Controller:
         self._new_emitter = partial(Emitter, servers, agent=agent or "controller", outcomes_topic=outcomes_topic, **kafka)
         self._handlers: dict[Action, Handler] = {}
         self._answers: Bounded[str, RemediationAcknowledged] = Bounded(REMEMBERED_ORDERS)
-        self._withdrawn: Bounded[str, None] = Bounded(REMEMBERED_ORDERS)
+        # The last publication that was taken back: an order that had to give way comes again, as the next.
+        self._withdrawn: Bounded[str, float] = Bounded(REMEMBERED_ORDERS)
         self.stats: Counter[str] = Counter()
         self._ready = threading.Event()
 
@@ -136,7 +138,7 @@ class Controller:
                 self._ready.set()
                 async for finding in findings:
                     if isinstance(finding, RemediationWithdrawn):
-                        self._withdrawn[finding.id] = None
+                        self._withdrawn[finding.id] = finding.attempt
                     elif isinstance(finding, RemediationRequested):
                         await self._take(finding, findings, emitter)
 
@@ -182,7 +184,7 @@ class Controller:
     def _why_dropped(self, order: RemediationRequested, findings: FindingsConsumer) -> str | None:
         if order.expires_at <= self._clock():
             return "expired"
-        if order.id in self._withdrawn or any(_ends(order, finding) for finding in findings.ahead):
+        if order.attempt <= self._withdrawn.get(order.id, 0) or any(_ends(order, finding) for finding in findings.ahead):
             return "withdrawn"
         if self._current_round is not None and order.valid_through_round is not None:
             current = self._current_round(order.session_id)
@@ -199,7 +201,7 @@ class Controller:
             return self._answer(emitter, order, AckStatus.rejected, why_not)
         self._answer(emitter, order, AckStatus.accepted)
         for superseded in order.supersedes:
-            self._withdrawn[superseded] = None
+            self._withdrawn[superseded] = math.inf
         try:
             detail = await _call(handler, order)
         except OrderRejectedError as error:

@@ -159,6 +159,16 @@ async def test_dropped_without_an_answer(desk: Desk) -> None:
     assert dropped == {"withdrawn": 2}
 
 
+async def test_what_had_to_give_way_is_obeyed_when_it_comes_again(desk: Desk) -> None:
+    await desk.give(order("waits"), withdrawal("waits"))
+    async with desk.running(desk.controller()) as controller:
+        await desk.give(order("other"))
+        assert await desk.answers(2) == [("other", "accepted"), ("other", "completed")]
+        assert controller.stats["withdrawn"] == 1
+        await desk.give(order("waits", attempt=2))
+        assert await desk.answers(2) == [("waits", "accepted"), ("waits", "completed")]
+
+
 async def test_expired_and_moved_on(desk: Desk) -> None:
     await desk.give(order("late", expires_at=NOW), order("old", valid_through_round=6), order("unknown", session_id="t"))
     controller = desk.controller(current_round={"s": 7}.get)
