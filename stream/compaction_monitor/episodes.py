@@ -27,6 +27,9 @@ def judge(step: Step, event: RoundCompleted) -> None:
     for alert in step.session.alerts:
         if alert.check in CHECKS:
             _close(step, event, alert, verdicts.get(alert.check))
+        elif alert.check in step.rules.off:
+            step.resolve_alert(alert, "ended", {})
+            orders.alert_closed(step, alert, "ended")
     if event.cause != "compaction":
         return
     for check, verdict in verdicts.items():

@@ -187,6 +187,7 @@ def _started(step: Step, fact: SessionStarted) -> None:
         session.ended = False
     if fresh:
         session.started_at_us = started_us
+        session.active_us = max(session.active_us, step.at_us)
         session.agent = fact.agent
     scorer = fact.scorer
     told = {

@@ -199,7 +199,9 @@ class CompactionGuard:
         after = composition({name: fields.pop(name) for name in AFTER if name in fields})
         if isinstance(fields.get("before"), Mapping):
             fields["before"] = composition(fields["before"])
-        at = max(fields.pop("at", None) or self._clock(), moment(session.last_us) + _TICK)
+        at = fields.pop("at", None) or self._clock()
+        if isinstance(at, datetime) and at.tzinfo is not None:  # what has no zone is refused below
+            at = max(at, moment(session.last_us) + _TICK)
         number = session.window[-1].number + 1 if session.window else 1
         return self._fact(RoundCompleted, {**fields, "after": after, "at": at, "round": number})
 

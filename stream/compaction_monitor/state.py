@@ -109,7 +109,7 @@ class Session:
     """One session. Times in microseconds of event time; `appended_ms` is the append time of its last record.
 
     Attributes:
-        complete: Its start was seen, and its topology is known.
+        complete: Its start was seen.
         window: The last rounds of this life, oldest first, at most `WINDOW_ROUNDS`.
         compactions: Compaction rounds known, over all lives: the clock of cool-down and relapse.
         gap: The last round did not follow the one before.
@@ -117,7 +117,7 @@ class Session:
         pinned: Consecutive rounds at the deepest level; `deepest`: the deepest level seen.
         failed: Summaries that failed in a row.
         commits: Checkpoints committed; `has_tree`: something of it is in the checkpoints table.
-        clock_us: The latest event time of a round or an end; `active_us`: of any other fact.
+        clock_us: The latest event time of a round or an end; `active_us`: of any other fact, a repeated start apart.
         answered: A controller answered at least once.
         relapse_from: `compactions` when an inversion last resolved.
         cooling: (check, `compactions` at its last order).
@@ -170,7 +170,7 @@ class Session:
     @property
     def last_us(self) -> int:
         """The latest thing known to have happened, its start included; 0 if nothing has a time."""
-        return max(self.clock_us, self.active_us) or self.started_at_us or 0
+        return max(self.clock_us, self.active_us)
 
     @property
     def silent_since_ms(self) -> int:

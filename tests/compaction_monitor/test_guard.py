@@ -260,6 +260,12 @@ class TestInput:
             guard.after_pass(**AFTER)
         assert raised.value.evidence["round"] == 2
 
+    def test_a_time_without_zone_is_refused(self) -> None:
+        guard = guarded()
+        with pytest.raises(ContractError) as refused:
+            guard.after_pass(**BEFORE, at=datetime(2026, 1, 1))  # noqa: DTZ001 - the point
+        assert [fault.field for fault in refused.value.faults] == ["at"]
+
     def test_rounds_are_numbered_here(self) -> None:
         guard = guarded()
         guard.after_pass(**BEFORE, round=7)

@@ -6,11 +6,12 @@ from datetime import timedelta
 
 import pytest
 
-from compaction_events.builders import acknowledged, at, completed, ended, started
+from compaction_events.builders import acknowledged, at, completed, ended, started, stated
 from compaction_events.facts import Fact
 from compaction_events.findings import AlertRaised, CapDepth, RemediationRequested
 from compaction_monitor import golden
 from compaction_monitor.harness import Offline, Published
+from compaction_monitor.rules import AgentRules, Rules
 from tests.compaction_monitor.scenes import Event, chain_pass, lines, play, tree_round, with_summaries
 
 INVERTED = ["raised salience_inversion critical #1", "order halt_and_rehydrate for salience_inversion #1"]
@@ -162,6 +163,17 @@ EXPIRY = [
     Event("its second round is compared with its first", tree_round(5, 180, 30, 0.60, at=at(3_000)), INVERTED),
 ]
 
+NEW_LIFE_AT_NIGHT = [
+    Event("it starts", started(source_spans=100)),
+    Event("a first round", tree_round(1, 400, 60, 0.40)),
+    Event("nearly a day later a new life of it starts", started(started_at=at(60) + timedelta(hours=23))),
+    Event(
+        "its first round, more than a day after the last one but not after its start: the floor's base is still there",
+        tree_round(1, 400, 10, 0.40, at=at(60) + timedelta(hours=25)),
+        ["raised provenance_floor critical #1", "order rehydrate for provenance_floor #1"],
+    ),
+]
+
 HYSTERESIS = [
     Event("it starts", started(source_spans=100)),
     Event("a first round", tree_round(1, 200, 50, 0.40)),
@@ -254,6 +266,7 @@ SEQUENCES = {
     "a session that starts empty": STARTS_EMPTY,
     "session end": SESSION_END,
     "expiry": EXPIRY,
+    "a new life at night": NEW_LIFE_AT_NIGHT,
     "hysteresis": HYSTERESIS,
     "superseded": SUPERSEDED,
     "orphans join and leave": ORPHANS,
@@ -303,6 +316,17 @@ def test_what_was_not_new_is_counted() -> None:
         ("round.completed", "duplicate"): 1,
         ("round.completed", "late"): 2,
     }
+
+
+def test_what_is_switched_off_while_it_is_open_is_closed_at_the_next_round() -> None:
+    monitor = Offline()
+    monitor.feed([started(), stated("p1", 1, pinned=True), completed(1, propositions_retained=())])
+    later = Offline(Rules(default=AgentRules(off=frozenset({"constraint_lost"}))))
+    later.rows = monitor.rows
+    assert lines(later.feed([completed(2, propositions_retained=())])) == [
+        "resolved constraint_lost critical ended",
+        "withdrawn escalate_to_raw ended",
+    ]
 
 
 def answer(monitor: Offline, status: str, minutes: float) -> list[Published]:
