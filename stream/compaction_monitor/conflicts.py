@@ -24,11 +24,13 @@ def _lane(step: Step, order: OpenOrder) -> tuple[str, int]:
     return order.check, step.session.compactions
 
 
-def held_back(step: Step, order: OpenOrder, *, cooldown: bool) -> str:
+def held_back(step: Step, order: OpenOrder) -> str:
     """`cooldown` or `breaker`, empty if neither holds the order back."""
+    if order.exempt:
+        return ""
     lane, clock = _lane(step, order)
     last = dict(step.session.cooling).get(lane)
-    if cooldown and last is not None and clock - last < step.rules.loop.cooldown_rounds:
+    if not order.at_once and last is not None and clock - last < step.rules.loop.cooldown_rounds:
         return "cooldown"
     return "breaker" if broken(step) else ""
 
@@ -41,7 +43,9 @@ def broken(step: Step) -> bool:
 
 
 def spend(step: Step, order: OpenOrder) -> None:
-    """Count an order for cool-down and breaker."""
+    """Count an order for cool-down and breaker, if they hold for it."""
+    if order.exempt:
+        return
     session = step.session
     lane, clock = _lane(step, order)
     session.cooling = (*(entry for entry in session.cooling if entry[0] != lane), (lane, clock))[-MAX_LANES:]

@@ -220,7 +220,7 @@ WORDS: Final[dict[str, Words]] = {
         "and give the node room.",
     ),
     "remediation_unacknowledged": Words(
-        "order {remediation_id} ({action}) was sent {attempt} times and nobody answered",
+        "order {remediation_id} ({action}) was sent {attempt} times (status {status}) and no answer has ended it",
         "The controller does not listen, or has lost the order. The condition behind it goes on.",
     ),
     "remediation_ineffective": Words(

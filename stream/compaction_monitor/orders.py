@@ -116,16 +116,17 @@ def request(
         done_round=None,
         expands=tuple(s.summary_id for s in getattr(plan, "steps", ())) + tuple(getattr(plan, "summary_ids", ())),
         payload=finding.model_dump_json(exclude_none=True),
+        exempt=exempt,
+        at_once=at_once,
     )
     step.session.orders = (*step.session.orders, order)
-    held = "" if exempt else held_back(step, order, cooldown=not at_once)
+    held = held_back(step, order)
     if held or _contradicted(step, order):
         step.count("orders_held", plan.action, held or "contradiction")
         if _payload_bytes(step, "") > MAX_PAYLOAD_BYTES:
             _end(step, order, "dropped")
         return
-    if not exempt:
-        spend(step, order)
+    spend(step, order)
     send(step, order)
 
 
@@ -153,11 +154,10 @@ def send(step: Step, order: OpenOrder) -> None:
             withdraw(step, old, "superseded", order.id)
     step.findings.append(finding)
     step.count("orders", order.action, "sent" if attempt == 1 else "sent_again")
-    expires_ms = order.base_ms + _ms(loop.expires_s)
-    due_ms = expires_ms
+    due_ms = _expires_ms(step, order)
     payload = ""
     if step.session.expects_answers:
-        due_ms = min(expires_ms, step.base_ms + _ms(loop.deadline_s * loop.backoff ** (attempt - 1)))
+        due_ms = min(due_ms, step.base_ms + _ms(loop.deadline_s * loop.backoff ** (attempt - 1)))
         payload = finding.model_dump_json(exclude_none=True)
         if _payload_bytes(step, order.id) + len(orjson.dumps(payload)) > MAX_PAYLOAD_BYTES:
             payload = ""
@@ -176,10 +176,11 @@ def answer(step: Step, fact: RemediationAcknowledged) -> None:
     step.count("answers", order.action, fact.status.value)
     match fact.status:
         case AckStatus.accepted:
-            _put(step, order._replace(status="accepted", due_ms=order.base_ms + _ms(step.rules.loop.expires_s)))
+            _put(step, order._replace(status="accepted", due_ms=_expires_ms(step, order)))
         case AckStatus.deferred:
             wait = _ms(step.rules.loop.deadline_s * step.rules.loop.backoff ** (order.attempt - 1))
-            _put(step, order._replace(status="deferred", due_ms=step.base_ms + wait))
+            due_ms = min(_expires_ms(step, order), step.base_ms + wait)
+            _put(step, order._replace(status="deferred", due_ms=due_ms))
         case AckStatus.completed:
             _complete(step, order)
         case AckStatus.rejected | AckStatus.failed:
@@ -200,8 +201,7 @@ def after_round(step: Step, round_number: int) -> None:
             if order.status == "sent" and step.session.expects_answers:
                 _unacknowledged(step, order)
             if order.action == HALT:  # whoever halted waits for a resume, so this one stays until then
-                expires_ms = order.base_ms + _ms(step.rules.loop.expires_s)
-                _put(step, order._replace(payload="", due_ms=expires_ms, valid_through_round=None))
+                _put(step, order._replace(payload="", due_ms=_expires_ms(step, order), valid_through_round=None))
             else:
                 _end(step, order, "expired")
 
@@ -210,9 +210,9 @@ def release(step: Step) -> None:
     """Send what waited and is held back no longer."""
     waiting = [order for order in step.session.orders if order.status == "waiting"]
     if waiting and broken(step):  # looked at once: this runs with every fact
-        waiting = [order for order in waiting if order.attempt]
+        waiting = [order for order in waiting if order.attempt or order.exempt]
     for order in waiting:
-        if order.attempt == 0 and held_back(step, order, cooldown=True):
+        if order.attempt == 0 and held_back(step, order):
             continue
         if not _contradicted(step, order):
             if order.attempt == 0:
@@ -223,7 +223,7 @@ def release(step: Step) -> None:
 def tick(step: Step, order: OpenOrder, now_ms: int) -> None:
     """An order's time has come: it expires, or is sent again, or nobody is there."""
     loop = step.rules.loop
-    if now_ms >= order.base_ms + _ms(loop.expires_s):
+    if now_ms >= _expires_ms(step, order):
         if order.status in STANDING and step.session.expects_answers:
             _unacknowledged(step, order, f"{order.id}:expired")
         _end(step, order, "completed" if order.status == "completed" else "expired")
@@ -234,7 +234,7 @@ def tick(step: Step, order: OpenOrder, now_ms: int) -> None:
     else:
         if order.status == "sent" and step.session.expects_answers:
             _unacknowledged(step, order)
-        _put(step, order._replace(due_ms=order.base_ms + _ms(loop.expires_s)))
+        _put(step, order._replace(due_ms=_expires_ms(step, order)))
 
 
 def alert_closed(step: Step, alert: OpenAlert, because: Because) -> None:
@@ -317,7 +317,7 @@ def _complete(step: Step, order: OpenOrder) -> None:
     if (alert is None or alert.id != order.alert_id) and order.action != HALT:
         _end(step, order, "completed")
         return
-    due_ms = order.base_ms + _ms(step.rules.loop.expires_s) if order.action == HALT else NEVER_MS
+    due_ms = _expires_ms(step, order) if order.action == HALT else NEVER_MS
     done = order._replace(status="completed", due_ms=due_ms, done_round=step.session.compactions, payload="")
     _put(step, done)
 
@@ -381,8 +381,8 @@ def _resume(step: Step, halt: OpenOrder, because: Literal["resolved", "expired"]
 def _unacknowledged(step: Step, order: OpenOrder, id_subject: str = "") -> None:
     """Nobody answered. An order may be missed twice, at its deadline and when it expires: `id_subject` tells them apart."""
     known = step.session.alert("remediation_unacknowledged")
-    if known is not None and order.id in known.subjects:
-        return
+    if step.session.ended or (known is not None and order.id in known.subjects):
+        return  # of a session that has ended nobody need answer
     subjects = (*(known.subjects if known else ()), order.id)
     evidence = {"remediation_id": order.id, "action": order.action, "attempt": order.attempt, "status": order.status}
     step.raise_alert(
@@ -421,11 +421,15 @@ def _give_way(step: Step, order: OpenOrder, to: str) -> None:
     """Call an order back for a worse finding's; it waits if it can be sent again, and else a halt is over for good."""
     _call_back(step, order, "contradicted", to)
     if order.payload and order.action != Action.resume.value:
-        _put(step, order._replace(status="waiting", due_ms=NEVER_MS))
+        _put(step, order._replace(status="waiting", due_ms=_expires_ms(step, order)))  # by its word it is void then
         return
     _end(step, order, "completed" if order.status == "completed" else "withdrawn")
     if order.action == HALT:
         _resume(step, order, "resolved")
+
+
+def _expires_ms(step: Step, order: OpenOrder) -> int:
+    return order.base_ms + _ms(step.rules.loop.expires_s)
 
 
 def _us(seconds: float) -> int:

@@ -86,6 +86,7 @@ class OpenOrder(NamedTuple):
         done_round: Compaction rounds known when `completed` was said.
         expands: Summaries its plan expands.
         payload: The order as published, kept only while it can be sent again.
+        exempt: Neither cool-down nor breaker hold it back; `at_once`: the breaker only.
     """
 
     id: str
@@ -102,6 +103,8 @@ class OpenOrder(NamedTuple):
     done_round: int | None
     expands: tuple[str, ...]
     payload: str
+    exempt: bool = False
+    at_once: bool = False
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Final
 
-from compaction_events.findings import Severity, StopRegenerating
+from compaction_events.findings import Action, Severity, StopRegenerating
 from compaction_monitor import orders, subjects
 from compaction_monitor.rebalancing import rebalance
 from compaction_monitor.regeneration import recovered
@@ -64,6 +64,9 @@ def _raise_loop(step: Step, name: str, node: Node) -> None:
     basis = "measured" if node.measured else "inferred"
     severity = Severity.critical if node.measured else Severity.warning
     stop = StopRegenerating(node_id=name, oscillating=oscillating)
+    for order in step.session.orders:  # for good: until the node was rebalanced, none may come again
+        if order.subject == name and order.action == Action.regenerate_parent.value:
+            orders.withdraw(step, order, "contradicted")
     alert = subjects.add(step, "regeneration_loop", name, severity, basis, evidence, stop, exempt=True)
     wanted = any(order.action == "rebalance" and order.subject == name for order in step.session.orders)
     if alert is not None and not wanted and not step.rules.observe:

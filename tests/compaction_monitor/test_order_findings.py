@@ -130,7 +130,9 @@ def test_an_alert_about_an_order_nobody_answered() -> None:
         "attempt": 1,
         "status": "accepted",
     }
-    assert alert.message == f"order {halt.id} (halt_and_rehydrate) was sent 1 times and nobody answered"
+    assert (
+        alert.message == f"order {halt.id} (halt_and_rehydrate) was sent 1 times (status accepted) and no answer has ended it"
+    )
     table.monitor.feed([acknowledged("unheard-of", "rejected", 151)])
     over = table.monitor.published[-1].finding
     assert isinstance(over, AlertResolved)

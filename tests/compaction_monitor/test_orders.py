@@ -81,8 +81,11 @@ ANSWERS = [
     ),
     Case(
         "an answer where none was expected: from now on they are",
-        inverted(answer("halt_and_rehydrate", "accepted", 92), tick(150, UNACKNOWLEDGED,
-                 "order resume for salience_inversion #1"), controller=None),
+        inverted(
+            answer("halt_and_rehydrate", "accepted", 92),
+            tick(150, UNACKNOWLEDGED, "order resume for salience_inversion #1"),
+            controller=None,
+        ),
         {"halt_and_rehydrate expired": 1},
     ),
     Case(
@@ -150,7 +153,28 @@ ANSWERS = [
         ),
         {"halt_and_rehydrate withdrawn": 1, "resume completed": 1},
     ),
-]  # fmt: skip
+    Case(
+        "deferred shortly before it expires: it ends when it was said to",
+        inverted(
+            answer("halt_and_rehydrate", "deferred", 149), tick(150, UNACKNOWLEDGED, "order resume for salience_inversion #1")
+        ),
+        {"halt_and_rehydrate expired": 1},
+    ),
+    Case(
+        "the session has ended: its resume is sent again, but nobody need answer",
+        inverted(
+            give(
+                ended(100),
+                "resolved salience_inversion critical ended",
+                "order resume for salience_inversion #1",
+            ),
+            *(tick(minutes, f"order resume for salience_inversion #{n}") for n, minutes in enumerate((105, 112.5, 123.75), 2)),
+            tick(140.625),
+            tick(160),
+        ),
+        {"halt_and_rehydrate withdrawn": 1, "resume expired": 1},
+    ),
+]
 
 EFFECT = [
     Case(
@@ -278,6 +302,18 @@ HELD = [
             give(tree_round(7, 600, 20, None), "resolved provenance_floor critical recovered", "withdrawn rehydrate resolved"),
         ],
         {"rehydrate withdrawn": 2},
+    ),
+    Case(
+        "a next lever that the breaker held back is not held back by the cool-down afterwards",
+        [
+            give(started(source_spans=100)),
+            failing(1, "error", *RECOMPACT),
+            answer("recompact", "rejected", 61),
+            give(tree_round(2, 600, 90, None, 1)),
+            give(tree_round(3, 600, 90, None, 1), "order escalate_to_raw for summary_failed #1", why="an hour later"),
+        ],
+        {"recompact rejected": 1},
+        AgentRules(loop=LoopRules(breaker_orders=1)),
     ),
     Case(
         "cool-down: over before it was sent, and never heard of",
@@ -448,6 +484,24 @@ CONTRADICTIONS = [
             ),
         ],
         {"halt_and_rehydrate withdrawn": 1},
+    ),
+    Case(
+        "and ends when it would have, though it waits: it is not sent again to be dropped",
+        [
+            give(started(source_spans=100, max_depth=3, controller="expected")),
+            give(tree_round(1, 400, 60, 0.40)),
+            give(tree_round(2, 200, 50, 0.45, basis="inferred"), "raised salience_inversion warning #1", HALT),
+            give(
+                tree_round(3, 200, 50, 0.45, summary_kind="error"),
+                "raised summary_failed critical #1",
+                "withdrawn halt_and_rehydrate contradicted",
+                "order recompact for summary_failed #1",
+            ),
+            answer("recompact", "accepted", 121),
+            tick(150, "order resume for salience_inversion #1"),
+            answer("recompact", "completed", 151),
+        ],
+        {"halt_and_rehydrate expired": 1},
     ),
     Case(
         "a new halt takes the place of the resume of an old one",

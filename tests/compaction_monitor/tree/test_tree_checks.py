@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from compaction_events.builders import acknowledged, completed, missed, regenerated, written
+from compaction_events.builders import acknowledged, at, completed, missed, regenerated, started, written
 from compaction_events.facts import Fact, RoundCompleted
 from compaction_monitor.harness import Offline
 from compaction_monitor.rules import AgentRules, Rules
@@ -126,6 +126,18 @@ class TestLoop:
         found = monitor.feed([trial("root", 35, 1, props(1, 40))])
         assert in_short(found)[0] == "raised stale warning root"
         assert "regenerate_parent" not in " ".join(in_short(found))
+
+    def test_an_order_to_regenerate_is_called_back_for_good(self) -> None:
+        monitor = Offline()
+        monitor.feed([started(controller="expected"), *tracked(*FIRST)[1:], written("root", 1, 10, level=3, retained=FIRST)])
+        asked = monitor.feed([trial("root", 15, 1, props(1, 40))])
+        assert "ordered regenerate_parent root" in " ".join(in_short(asked))
+        assert in_short(monitor.feed([root(20, 2, OTHER), root(30, 3, FIRST)])) == [
+            "withdrawn regenerate_parent root: contradicted", *LOOP[:2], "ordered rebalance root: node_id=root"]  # fmt: skip
+        for action in ("stop_regenerating", "rebalance"):
+            monitor.feed([acknowledged(order_id(monitor.published, action), "rejected", 31)])
+        later = [monitor.tick(at(minutes)) for minutes in range(32, 200)]
+        assert "regenerate_parent" not in " ".join(line for found in later for line in in_short(found))
 
     def test_a_rebalance_that_is_reported_lets_trials_go_on_and_leaves_the_alert(self) -> None:
         monitor = Offline()
