@@ -34,8 +34,9 @@ EX_SOFTWARE = 70
 EX_FENCED = 75
 EX_CONFIG = 78
 PROGRESS_VERSION = 1
-# Waiting batches are merged up to about this many records: one transaction for many small batches.
-MAX_MERGED_RECORDS = 20_000
+# Waiting batches are merged up to about this many records: one transaction for many small batches. They are computed
+# without a pause, so more would keep the other partitions and the web server waiting.
+MAX_MERGED_RECORDS = 5_000
 RETRY_S = (0.05, 0.1, 0.2, 0.5, 1.0)
 STALLED_S = 5.0
 
