@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
@@ -54,6 +54,8 @@ class Adapter(Protocol):
     def reading(self, paths: Sequence[Path], session_id: str) -> Reading: ...
 
 
+Heads = tuple[str, Sequence[Head]]
+
 ADAPTERS: Final[tuple[Adapter, ...]] = (claude_code, codex, pi, openhands, *lcm.ADAPTERS, copilot, opencode)
 PATTERNS: Final = tuple(sorted({pattern for adapter in ADAPTERS for pattern in adapter.PATTERNS}))
 
@@ -69,28 +71,41 @@ def find(paths: Iterable[Path] = (), warnings: Warnings | None = None) -> list[S
         The oldest session first.
     """
     warnings = Warnings() if warnings is None else warnings
-    given = list(paths) or [folder for adapter in ADAPTERS for folder in adapter.known_folders() if folder.exists()]
-    found: dict[tuple[str, str], list[tuple[str, Path]]] = {}
-    for path in files(given):
-        name, heads = _heads(path)
-        if not heads:
+    given = list(paths) or known_folders()
+    found = {path: heads(path) for path in files(given)}
+    for path, (_, told) in found.items():
+        if not told:
             warnings.add(path, Trouble.foreign_file if path.is_file() else Trouble.unreadable_file)
-        for head in heads:
+        for head in told:
             if head.subagent:
                 warnings.add(path, Trouble.subagent_file)
-            else:
-                found.setdefault((name, head.session_id), []).append((head.first_at, path))
+    return sessions(found)
+
+
+def known_folders() -> list[Path]:
+    """The folders and files in which the known agents keep their sessions, those that are there."""
+    return [folder for adapter in ADAPTERS for folder in adapter.known_folders() if folder.exists()]
+
+
+def sessions(found: Mapping[Path, Heads]) -> list[Session]:
+    """The sessions in files whose heads are known, the oldest first."""
+    grouped: dict[tuple[str, str], list[tuple[str, Path]]] = {}
+    for path, (name, told) in found.items():
+        for head in told:
+            if not head.subagent:
+                grouped.setdefault((name, head.session_id), []).append((head.first_at, path))
     # The order follows from the content alone, not from how the file system lists a folder.
-    ordered = sorted((sorted(files), session_id, name) for (name, session_id), files in found.items())
-    return [Session(tuple(path for _, path in files), session_id, name) for files, session_id, name in ordered]
+    ordered = sorted((sorted(parts), session_id, name) for (name, session_id), parts in grouped.items())
+    return [Session(tuple(path for _, path in parts), session_id, name) for parts, session_id, name in ordered]
 
 
-def _heads(path: Path) -> tuple[str, Sequence[Head]]:
+def heads(path: Path) -> Heads:
+    """Whose file this is: the adapter's name and the sessions in it; of a file of no known format, nobody's."""
     # Not a device or a pipe, which reading could block on.
     for adapter in ADAPTERS if path.is_file() else ():
-        heads = adapter.heads(path)
-        if heads:
-            return adapter.NAME, heads
+        told = adapter.heads(path)
+        if told:
+            return adapter.NAME, told
     return "", ()
 
 

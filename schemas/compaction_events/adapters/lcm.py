@@ -131,9 +131,13 @@ class LcmReading:
 
     def __init__(self, layout: Layout, path: Path, session_id: str, key: Any) -> None:
         self.warnings = Warnings()
-        self.at_end = False
         self._layout, self._path, self._key = layout, path, key
         self._replay = Replay(session_id, layout.name)
+
+    @property
+    def at_end(self) -> bool:
+        """What follows is only there because the store ends here."""
+        return self._replay.at_end
 
     @property
     def quoted(self) -> dict[int, tuple[tuple[int, int], ...]]:
@@ -148,9 +152,7 @@ class LcmReading:
                 sources = self._sources(store)
                 names = {str(row["id"]) for row in rows(store, self._layout.messages, self._key)}
                 messages = (_said(row) for row in rows(store, self._layout.messages, self._key))
-                for fact in self._replay.run(messages, self._summaries(store, sources), names):
-                    self.at_end = fact.type == "session.ended"
-                    yield fact
+                yield from self._replay.run(messages, self._summaries(store, sources), names)
         except sqlite3.Error:
             self.warnings.add(self._path, Trouble.unreadable_file)
 

@@ -52,6 +52,7 @@ class Replay:
         # The set: raw messages in their order, and the summaries not yet condensed. What stands for older ones comes first.
         self._raw: dict[str, tuple[Message, datetime | None]] = {}
         self._summaries: dict[str, Message] = {}
+        self.at_end = False
         self._seen: set[str] = set()
         self._last_at: datetime | None = None
 
@@ -83,6 +84,7 @@ class Replay:
                 started = True
                 yield self._start(at)
             yield from self._condense(summed, number, at)
+        self.at_end = True
         while ahead is not None:
             self._add(ahead)
             ahead = next(waiting, None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from compaction_events.findings import Severity
-from compaction_monitor.cli import options, output
+from compaction_monitor.cli import following, options, output
 from compaction_monitor.cli.broker import Broker, Set, broker_problems, client_settings
-from compaction_monitor.cli.exits import Code, Problem
+from compaction_monitor.cli.exits import Code, Problem, extra
 from compaction_monitor.cli.sources import EVENTS, Item, Sources
 from compaction_monitor.cli.watching import Filter, finding_document, finding_text
 from compaction_monitor.cli.wording import counted
@@ -28,14 +29,25 @@ SOURCE = "compaction-monitor"
 def ingest(
     paths: options.Paths = None,
     broker: Broker = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Go on while agents write; with --broker file:PATH into a file.")
+    ] = False,
+    cursor: Annotated[
+        Path | None, typer.Option("--cursor", metavar="FILE", help="With --follow: remembers what was sent.")
+    ] = None,
+    interval: Annotated[float, typer.Option("--interval", min=0.01, help="With --follow: seconds between two looks.")] = 1.0,
     settings: Set = None,
     json: options.Json = False,
 ) -> None:
     """Send sessions from their files to the events topic; the worker's findings are those of scan, with the same ids.
 
     Reads what scan reads; for sessions that are over: the end of a file counts as the end of its session.
-    The same file again changes nothing: its rounds are known.
+    The same file again changes nothing: its rounds are known. With --follow sessions are sent while agents write them,
+    and a restart goes on where it stopped.
     """
+    if follow:
+        _follow(paths or [], broker, settings, cursor, interval, json=json)
+        return
     sources = Sources(paths or [])
     if not sources.files:
         raise Problem(Code.not_found, "No session and no recorded event in these files.", "\n".join(sources.warnings))
@@ -115,6 +127,25 @@ def paced(items: Iterable[Item], speed: float) -> Iterator[tuple[float, Item]]:
         wait_s = (at - last).total_seconds() / speed if speed and at is not None and last is not None else 0.0
         yield max(0.0, wait_s), item
         last = max(at, last) if at is not None and last is not None else at or last
+
+
+def _follow(
+    paths: Sequence[Path], broker: str | None, pairs: list[str] | None, cursor: Path | None, interval_s: float, *, json: bool
+) -> None:
+    for path in paths:
+        if not path.exists():
+            raise Problem(Code.not_found, f"No such file or folder: {path}", todo="Check the path.")
+    chosen = None if broker and broker.startswith(following.FILE) else client_settings(broker, pairs)
+    target = broker if chosen is None and broker else ",".join(chosen.brokers if chosen else ())
+    with extra("adapters"):
+        from compaction_events.adapters.following import Follower
+    with broker_problems() if chosen is not None else nullcontext(), extra("adapters"):
+        follower = Follower(paths, cursor or following.cursor_of(paths, target))
+        document = following.run(follower, target, chosen, interval_s, SOURCE)
+    if json:
+        output.json_document({**document, "target": target})
+        return
+    typer.echo(f"Sent {counted(document['sent'], 'event')} of {counted(len(document['sessions']), 'session')} to {target}.")
 
 
 def _send(settings: Settings, items: Iterable[tuple[float, Item]]) -> dict[str, Any]:
