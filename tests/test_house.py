@@ -25,6 +25,7 @@ EXTRAS = {
     "jinja2",
     "markupsafe",
     "mode",
+    "numpy",
     "prometheus_client",
     "pydantic_settings",
     "rich",
@@ -54,17 +55,25 @@ SHELL = {
 OUTSIDE = SHELL | {
     f"compaction_monitor.{name}"
     for name in (
-        "__main__", "cli", "client", "embedded", "metrics", "report_charts", "report_page", "settings", "topics", "web",
+        "__main__", "cli", "client", "embedded", "example_agent", "metrics", "report_charts", "report_page", "settings",
+        "topics", "web",
     )
 }  # fmt: skip
 # Part of the base install, in the agent's own process: it has a clock and a lock, and nothing else of the world.
 IN_PROCESS = {"compaction_monitor.guard"}
+# The reference agents of the extra [simulate]: pure, and no part of the base install.
+SIMULATE = "compaction_monitor.simulate"
+ARRAYS = {
+    f"{SIMULATE}.{name}"
+    for name in ("compaction", "hierarchy", "keeper", "material", "memory", "notes", "rehydration", "researcher")
+}
 MAY_IMPORT = {
     "faust": SHELL,
     "mode": SHELL,
     "rocksdict": {"compaction_monitor.store"},
     "aiokafka": SHELL | CLIENTS | {"compaction_monitor.client", "compaction_monitor.topics"},
     "prometheus_client": {"compaction_monitor.metrics"},
+    "numpy": ARRAYS,
 }
 # A clock, the environment, logs, the network, chance: a pure function has none of them.
 IMPURE = {"asyncio", "logging", "os", "random", "secrets", "socket", "subprocess", "threading", "time"}
@@ -174,7 +183,8 @@ def test_the_base_install_needs_two_libraries(unpacked: Path) -> None:
 
 
 def test_the_base_install_loads_no_extra(unpacked: Path, tmp_path: Path) -> None:
-    base = [name for name, _ in modules() if not is_outside(name) and name not in CLIENTS and ".adapters" not in name]
+    own = (".adapters", ".simulate")
+    base = [name for name, _ in modules() if not is_outside(name) and name not in CLIENTS and not any(x in name for x in own)]
     code = f"""
 import importlib, sys
 for name in {base!r}:

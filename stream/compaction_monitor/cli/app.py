@@ -15,6 +15,7 @@ from compaction_monitor.cli.lint import lint
 from compaction_monitor.cli.output import show
 from compaction_monitor.cli.scan import scan
 from compaction_monitor.cli.schema import app as schema
+from compaction_monitor.cli.simulate import app as simulate
 from compaction_monitor.cli.topics import app as topics
 from compaction_monitor.cli.worker import worker
 
@@ -44,6 +45,7 @@ for command in (demo, scan, lint, worker, ingest, replay, watch):
     app.command()(command)
 app.add_typer(topics, name="topics")
 app.add_typer(schema, name="schema")
+app.add_typer(simulate, name="simulate")
 
 
 def _print_version(wanted: bool) -> None:
