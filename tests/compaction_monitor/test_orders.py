@@ -128,6 +128,47 @@ ANSWERS = [
         {"halt_and_rehydrate completed": 1, "resume completed": 1},
     ),
     Case(
+        "completed, but no better when it expires: it was completed all the same, and the halt is over",
+        inverted(
+            answer("halt_and_rehydrate", "completed", 92),
+            tick(149.9),
+            tick(150, "order resume for salience_inversion #1"),
+            tick(160, "order resume for salience_inversion #2"),
+        ),
+        {"halt_and_rehydrate completed": 1},
+    ),
+    Case(
+        "deferred again: each time it waits longer",
+        inverted(
+            answer("halt_and_rehydrate", "deferred", 92),
+            tick(97, "order halt_and_rehydrate for salience_inversion #2"),
+            answer("halt_and_rehydrate", "deferred", 98),
+            tick(105.4),
+            tick(105.5, "order halt_and_rehydrate for salience_inversion #3"),
+        ),
+        {},
+    ),
+    Case(
+        "deferred to the last: no more of it, and it was answered",
+        inverted(
+            *(tick(m, f"order halt_and_rehydrate for salience_inversion #{n}") for n, m in ((2, 95), (3, 102.5), (4, 113.75))),
+            answer("halt_and_rehydrate", "deferred", 114),
+            tick(135),
+            tick(150, UNACKNOWLEDGED, "order resume for salience_inversion #1"),
+        ),
+        {"halt_and_rehydrate expired": 1},
+    ),
+    Case(
+        "two orders whose time has come in one tick",
+        [
+            give(started(source_spans=100, controller="expected")),
+            give(tree_round(1, 600, 19, None, summary_kind="error"), FLOOR[0], FLOOR[1], *RECOMPACT),
+            tick(65, "order rehydrate for provenance_floor #2", "order recompact for summary_failed #2"),
+            tick(66),
+        ],
+        {},
+    ),
+    Case(
         "completed, then answered once more: counted, no effect",
         inverted(answer("halt_and_rehydrate", "completed", 92), answer("halt_and_rehydrate", "failed", 93)),
         {},

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Callable
+from datetime import datetime, timedelta
 
 import pytest
 
 from compaction_events.builders import acknowledged, at, completed, ended, started, stated
 from compaction_events.facts import Fact
-from compaction_events.findings import AlertRaised, CapDepth, RemediationRequested
+from compaction_events.findings import AlertRaised, AlertResolved, CapDepth, RemediationRequested
 from compaction_monitor import golden
 from compaction_monitor.harness import Offline, Published
 from compaction_monitor.rules import AgentRules, Rules
 from tests.compaction_monitor.scenes import Event, chain_pass, lines, play, tree_round, with_summaries
 
 INVERTED = ["raised salience_inversion critical #1", "order halt_and_rehydrate for salience_inversion #1"]
+FLOOR = ["raised provenance_floor critical #1", "order rehydrate for provenance_floor #1"]
 OVER = ["resolved salience_inversion critical recovered", "order resume for salience_inversion #1"]
 
 ONE_ROUND = [
@@ -305,6 +307,50 @@ def test_one_round_says_why_it_says_nothing() -> None:
 )
 def test_evidence_says_whether_all_was_seen(events: list[Event], complete: bool) -> None:
     assert [alert.evidence["complete"] for alert in alerts(play(events).published, "salience_inversion")] == [complete]
+
+
+def test_a_session_expires_at_its_own_time_whenever_that_is_noticed() -> None:
+    def expired(notice: Callable[[Offline], list[Published]]) -> list[tuple[str, datetime]]:
+        monitor = play(SESSION_END[:3])
+        found = [one.finding for one in notice(monitor)]
+        assert monitor.counts["sessions", "expired"] == 1
+        return [(one.id, one.lastReceived) for one in found if isinstance(one, AlertResolved)]
+
+    by_a_record = expired(lambda monitor: monitor.feed([tree_round(3, 200, 50, at=at(90 + 50 * 60))]))
+    # The first tick is for the order whose time has come.
+    by_a_tick = expired(lambda monitor: [*monitor.tick(at(90 + 30 * 60)), *monitor.tick(at(90 + 30 * 60))])
+    assert by_a_record == by_a_tick
+    assert [when for _, when in by_a_tick] == [at(90 + 24 * 60)]
+
+
+def test_a_day_of_silence_is_not_yet_over() -> None:
+    monitor = play(SESSION_END[:3])
+    assert monitor.tick(at(90 + 24 * 60)) != [], "the halt's time is over"
+    assert monitor.session("session-1") is not None
+    monitor.tick(at(90 + 24 * 60) + timedelta(milliseconds=1))
+    assert monitor.session("session-1") is None
+
+
+ENDS = [
+    Event("it starts", started(source_spans=100)),
+    Event("below the floor", tree_round(1, 600, 19), FLOOR),
+    Event("an end earlier than its last round: late", ended(59)),
+    Event(
+        "an end at the time of its last round",
+        ended(60),
+        ["resolved provenance_floor critical ended", "withdrawn rehydrate ended"],
+    ),
+    Event("a round at the time of the end, the one before: a duplicate", tree_round(1, 600, 19)),
+    Event("a later round", tree_round(2, 600, 19), ["raised provenance_floor critical #1"]),
+    Event("an end before that round", ended(89)),
+    Event("the second end", ended(91), ["resolved provenance_floor critical ended"]),
+]
+
+
+def test_ends() -> None:
+    monitor = play(ENDS)
+    ends = {name[2]: n for name, n in monitor.counts.items() if name[:2] == ("facts", "session.ended")}
+    assert ends == {"late": 2, "new": 2}
 
 
 def test_what_was_not_new_is_counted() -> None:
