@@ -98,14 +98,18 @@ class DropSummary(Model):
 
 
 class EscalateToRaw(Model):
-    """Go back to the raw log for what no summary holds any more; `count` of what, where ids are not known."""
+    """Go back to the raw log for what no summary holds any more; `count` of what, where ids are not known.
+
+    Of propositions: `span_ids` say where they were stated, `node_id` where they were missed; `lost_at_level` and
+    `nearest_holder`, where on the way up a single one was lost.
+    """
 
     action: Literal["escalate_to_raw"] = "escalate_to_raw"
     what: Literal["summaries", "spans", "records", "propositions", "node"]
     ids: tuple[Id, ...] = ()
     count: Count | None = None
     round: Count | None = None
-    span_id: Id | None = None
+    span_ids: tuple[Id, ...] = ()
     node_id: Id | None = None
     lost_at_level: Count | None = None
     nearest_holder: Id | None = None

@@ -181,7 +181,8 @@ WORDS: Final[dict[str, Words]] = {
         "The budget is too small for the work: each pass costs a summary's loss and buys no room.",
     ),
     "constraint_lost": Words(
-        "pinned proposition {proposition} (turn {turn}) is stated by nothing in the set after round {round}",
+        "{lost} of {pinned} pinned propositions stated by nothing in the set after round {round}: {proposition} (turn {turn}) "
+        "is new among them",
         "A constraint that must hold is no longer in front of the agent; it will act as if it had never been said.",
     ),
     "upstream_loss": Words(

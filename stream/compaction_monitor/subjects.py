@@ -6,7 +6,7 @@ What it says never depends on orders and answers, so what it counts of those goe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from compaction_events.findings import MAX_SUBJECTS, Plan, Severity
@@ -24,7 +24,7 @@ ABOUT_NODES: Final = frozenset(
 def add(
     step: Step,
     check: str,
-    subject: str,
+    concerned: str | Sequence[str],
     severity: Severity,
     basis: str,
     evidence: Mapping[str, Any],
@@ -34,30 +34,34 @@ def add(
     node: str | None = None,
     exempt: bool = False,
 ) -> OpenAlert | None:
-    """Raise a check about one more subject, with its order; None if there is nothing new to say, or no room.
+    """Raise a check about one more subject, or some, with its order; None if there is nothing new to say, or no room.
 
     Args:
-        order_subject: Whom the order is about, where that is not the subject itself.
+        concerned: The subjects; those that are listed already are passed over.
+        order_subject: Whom the order is about, where that is not the first subject.
         node: At which node the order is counted, where that is not whom it is about.
         exempt: See `orders.request`.
     """
     if check in step.rules.off:
         return None
+    names = [concerned] if isinstance(concerned, str) else concerned
     severity = step.rules.severity.get(check, severity)
     known = step.session.alert(check)
-    if known is not None and subject in known.subjects and severity.rank >= Severity(known.severity).rank:
-        return None
-    listed = tuple(dict.fromkeys([*(known.subjects if known else ()), subject]))
-    if len(listed) > MAX_SUBJECTS:
+    listed = known.subjects if known else ()
+    new = [name for name in names if name not in listed]
+    fitting = new[: MAX_SUBJECTS - len(listed)]
+    if len(fitting) < len(new):
         step.count("findings_dropped", check)
+    worse = known is None or severity.rank < Severity(known.severity).rank
+    if not fitting and (new or not worse):
         return None
-    if known is not None and severity.rank > Severity(known.severity).rank:
+    if known is not None and not worse:
         severity = Severity(known.severity)
     plan = None if step.rules.observe else plan
-    about = subject if order_subject is None else order_subject
+    about = names[0] if order_subject is None else order_subject
     found = {name: value for name, value in evidence.items() if value is not None}
     order_id = orders.order_id(step, check, plan, about) if plan else None
-    alert = step.raise_alert(check, severity, basis, found, listed, subject, remediation_id=order_id)
+    alert = step.raise_alert(check, severity, basis, found, (*listed, *fitting), names[0], remediation_id=order_id)
     if alert is not None and plan is not None:
         given = count_order(step.tree, about if node is None else node)
         concern = orders.Concern(check, alert.id)

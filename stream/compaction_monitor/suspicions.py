@@ -6,6 +6,7 @@ compaction", Condition of Validity and Decision Boundary.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple
 
 from compaction_events.facts import MAX_COUNT, PropositionMissed
@@ -171,7 +172,7 @@ def _upstream_loss(step: Step, name: str, node: Node, place: int, fact: Proposit
         "symptom": fact.symptom.value if fact.symptom else None,
         "complete": tree.complete,
     }
-    plan = escalation(name, entry, loss)
+    plan = escalation([entry], name, loss)
     basis = "measured" if node.measured else "inferred"
     alert = subjects.add(step, "upstream_loss", entry.proposition, severity, basis, evidence, plan, node=name)
     if alert is not None:
@@ -180,15 +181,15 @@ def _upstream_loss(step: Step, name: str, node: Node, place: int, fact: Proposit
         tree.ledger = tree.ledger._replace(missing=listed)
 
 
-def escalation(name: str, entry: Tracked, loss: Loss) -> EscalateToRaw:
-    """Back to the raw log for a proposition, and where on the way up it was lost."""
+def escalation(entries: Sequence[Tracked], name: str | None, loss: Loss | None = None) -> EscalateToRaw:
+    """Back to the raw log for propositions that were missed at a node; and, of one, where on the way up it was lost."""
     return EscalateToRaw(
         what="propositions",
-        ids=(entry.proposition,),
-        span_id=entry.span_id or None,
+        ids=tuple(entry.proposition for entry in entries),
+        span_ids=tuple(dict.fromkeys(entry.span_id for entry in entries if entry.span_id)),
         node_id=name,
-        lost_at_level=loss.lost_at_level,
-        nearest_holder=loss.nearest_holder,
+        lost_at_level=loss.lost_at_level if loss else None,
+        nearest_holder=loss.nearest_holder if loss else None,
     )
 
 

@@ -127,7 +127,7 @@ def test_the_whole_document(run: Run, record: Record) -> None:
         "subject": "",
         "check": "coverage_gap",
         "alert_id": alert,
-        "plan": {"action": "escalate_to_raw", "what": "records", "ids": [], "count": 75, "round": 1},
+        "plan": {"action": "escalate_to_raw", "what": "records", "ids": [], "count": 75, "round": 1, "span_ids": []},
         "mode": "advisory",
         "requested_at": "2026-01-01T01:00:00Z",
         "expires_at": "2026-01-01T02:00:00Z",

@@ -96,7 +96,7 @@ def test_the_mids_lost_it_too() -> None:
     found = monitor.feed([missed("root", PII, 513, symptom="constraint")])
     assert in_short(found) == [
         f"raised upstream_loss critical {PII}",
-        f"ordered escalate_to_raw {PII}: ids=[{PII}] lost_at_level=2 nearest_holder=leaf-32 node_id=root span_id=span-30 "
+        f"ordered escalate_to_raw {PII}: ids=[{PII}] lost_at_level=2 nearest_holder=leaf-32 node_id=root span_ids=[span-30] "
         "what=propositions",
     ]
 

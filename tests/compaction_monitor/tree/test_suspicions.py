@@ -43,7 +43,7 @@ def lost(level: int, holder: str = "", severity: str = "critical", proposition: 
     return [
         f"raised upstream_loss {severity} {proposition}",
         f"ordered escalate_to_raw {proposition}: ids=[{proposition}] lost_at_level={level}{nearest} "
-        f"node_id={node} span_id=span-{turn} what=propositions",
+        f"node_id={node} span_ids=[span-{turn}] what=propositions",
     ]
 
 
@@ -197,10 +197,10 @@ class TestRecovery:
         found = monitor.feed([*START, LEAF, *both, missed("root", "p", 100), missed("root", "q", 101)])
         assert in_short(found) == [
             "raised upstream_loss critical p",
-            "ordered escalate_to_raw p: ids=[p] lost_at_level=2 nearest_holder=leaf node_id=root span_id=span-1 "
+            "ordered escalate_to_raw p: ids=[p] lost_at_level=2 nearest_holder=leaf node_id=root span_ids=[span-1] "
             "what=propositions",
             "raised upstream_loss critical p q",
-            "ordered escalate_to_raw q: ids=[q] lost_at_level=2 nearest_holder=leaf node_id=root span_id=span-2 "
+            "ordered escalate_to_raw q: ids=[q] lost_at_level=2 nearest_holder=leaf node_id=root span_ids=[span-2] "
             "what=propositions",
         ]
         ends = [monitor.feed([written("mid", 2 + n, 110 + n, level=2, retained=[held])]) for n, held in enumerate("pq")]

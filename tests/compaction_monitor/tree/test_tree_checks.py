@@ -9,6 +9,7 @@ import pytest
 
 from compaction_events.builders import acknowledged, at, completed, missed, regenerated, started, written
 from compaction_events.facts import Fact, RoundCompleted
+from compaction_events.findings import AlertRaised, EscalateToRaw, RemediationRequested
 from compaction_monitor.harness import Offline
 from compaction_monitor.rules import AgentRules, Rules
 from tests.compaction_monitor.tree.trees import (
@@ -252,8 +253,8 @@ def lost(proposition: str, level: int = 1, holder: str = "") -> str:
     nearest = f" nearest_holder={holder}" if holder else ""
     turn = proposition[1:]
     return (
-        f"ordered escalate_to_raw {proposition}: ids=[{proposition}] lost_at_level={level}{nearest} node_id=root "
-        f"span_id=span-{turn} what=propositions"
+        f"ordered escalate_to_raw : ids=[{proposition}] lost_at_level={level}{nearest} node_id=root "
+        f"span_ids=[span-{turn}] what=propositions"
     )
 
 
@@ -270,9 +271,9 @@ MID = written("mid", 1, 5, level=2, retained=["p2", "p3"])
 CONSTRAINTS = [
     ConstraintCase("both there", [], round_of(1, ["p1", "p2"]), []),
     ConstraintCase("one lost, no tree: back to the raw log", [], round_of(1, ["p1"]), [
-        "raised constraint_lost critical p2", "ordered escalate_to_raw p2: ids=[p2] span_id=span-2 what=propositions"]),
+        "raised constraint_lost critical p2", "ordered escalate_to_raw : ids=[p2] span_ids=[span-2] what=propositions"]),
     ConstraintCase("inferred: a warning", [], round_of(1, ["p1"], basis="inferred"), [
-        "raised constraint_lost warning p2", "ordered escalate_to_raw p2: ids=[p2] span_id=span-2 what=propositions"]),
+        "raised constraint_lost warning p2", "ordered escalate_to_raw : ids=[p2] span_ids=[span-2] what=propositions"]),
     ConstraintCase("what is not pinned may go", [], round_of(1, ["p1", "p2"]), []),
     ConstraintCase("a rehydration raises nothing", [], round_of(1, [], cause="rehydration"), []),
     ConstraintCase("not told what is retained: skipped", [], round_of(1, None), []),
@@ -304,7 +305,37 @@ def test_constraint_lost(case: ConstraintCase) -> None:
 class TestConstraint:
     def test_says_which_and_when_it_was_stated(self) -> None:
         found = Offline().feed([*START, round_of(1, ["p1"])])
-        assert evidence(found, "constraint_lost") == {"proposition": "p2", "turn": 2, "round": 1, "pinned": 2}
+        assert evidence(found, "constraint_lost") == {"proposition": "p2", "turn": 2, "round": 1, "lost": 1, "pinned": 2}
+
+    def test_what_one_pass_lost_is_one_publication_and_one_order(self) -> None:
+        assert in_short(Offline().feed([*START, round_of(1, [])])) == [
+            "raised constraint_lost critical p1 p2",
+            "ordered escalate_to_raw : ids=[p1,p2] span_ids=[span-1,span-2] what=propositions",
+        ]
+
+    def test_more_than_an_alert_lists(self) -> None:
+        monitor = Offline()
+        many = tracked(*props(1, 25), pinned=props(1, 25))
+        alert, order = (one.finding for one in monitor.feed([*many, round_of(1, [])]))
+        assert isinstance(alert, AlertRaised) and isinstance(order, RemediationRequested)
+        assert isinstance(order.plan, EscalateToRaw)
+        assert (alert.subjects, alert.evidence["lost"]) == (order.plan.ids, 25)
+        assert len(alert.subjects) == 20
+        again = in_short(monitor.feed([round_of(2, props(1, 3))]))
+        assert again == ["raised constraint_lost critical " + " ".join(props(4, 23))]
+
+    def test_the_order_for_all_takes_the_place_of_the_one_before(self) -> None:
+        monitor = Offline()
+        monitor.feed([*START, round_of(1, ["p1"]), round_of(2, []), round_of(3, [])])
+        assert in_short(monitor.feed([round_of(4, [])])) == [
+            "withdrawn escalate_to_raw : superseded",
+            "ordered escalate_to_raw : ids=[p2,p1] span_ids=[span-2,span-1] what=propositions",
+        ]
+
+    def test_what_is_left_is_in_the_tree_nothing_is_asked_for_any_more(self) -> None:
+        monitor = Offline()
+        monitor.feed([*START, MID, written("root", 1, 6, level=3, retained=["p2"], children=reads("mid")), round_of(1, [])])
+        assert in_short(monitor.feed([round_of(2, ["p1"])])) == ["withdrawn escalate_to_raw : resolved"]
 
     def test_while_it_is_lost_nothing_is_repeated(self) -> None:
         monitor = Offline()
@@ -319,10 +350,10 @@ class TestConstraint:
         found = [monitor.feed([round_of(n, held)]) for n, held in enumerate([["p1"], [], ["p2"], ["p1", "p2"]], 1)
                  if n > 1 or not monitor.feed(START)]  # fmt: skip
         assert [in_short(lines) for lines in found] == [
-            ["raised constraint_lost critical p2", "ordered escalate_to_raw p2: ids=[p2] span_id=span-2 what=propositions"],
+            ["raised constraint_lost critical p2", "ordered escalate_to_raw : ids=[p2] span_ids=[span-2] what=propositions"],
             ["raised constraint_lost critical p2 p1"],
-            ["withdrawn escalate_to_raw p2: resolved"],
-            ["resolved constraint_lost recovered p1"],
+            [],
+            ["resolved constraint_lost recovered p1", "withdrawn escalate_to_raw : resolved"],
         ]
 
     def test_a_rehydration_resolves(self) -> None:
