@@ -312,5 +312,8 @@ CHECKS: Final[dict[str, Check]] = {
 }
 """Every round check by the one word that names it everywhere, in the order in which they are looked at."""
 
+NEVER_APPLIES: Final = frozenset({"chain", "flat", "continuous", "no_scorer"})
+"""Reasons to skip that hold for the whole session, not for a round: what was raised before they were known is over."""
+
 INFERRED_MAY_BE_CRITICAL: Final = frozenset({"coverage_gap", "summary_failed"})
 """Nothing inferred is worse than a warning, these apart: they rest on records of what was read, not on estimates."""

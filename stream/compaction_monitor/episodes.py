@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from compaction_events.facts import Basis, RoundCompleted
 from compaction_events.findings import HaltAndRehydrate, Plan, Severity
 from compaction_monitor import orders
-from compaction_monitor.checks import CHECKS, GROUNDING, INFERRED_MAY_BE_CRITICAL, Verdict
+from compaction_monitor.checks import CHECKS, GROUNDING, INFERRED_MAY_BE_CRITICAL, NEVER_APPLIES, Verdict
 from compaction_monitor.evidence import round_evidence
 from compaction_monitor.remedies import remedy
 from compaction_monitor.rules import AgentRules
@@ -60,10 +60,11 @@ def _verdicts(step: Step, event: RoundCompleted) -> dict[str, Verdict]:
 
 
 def _close(step: Step, event: RoundCompleted, alert: OpenAlert, verdict: Verdict | None) -> None:
-    """Resolve an alert whose check says it is over, or that was switched off."""
-    if verdict is not None and not verdict.over:
+    """Resolve an alert whose check says it is over, does not apply to such a session, or was switched off."""
+    over = verdict is not None and verdict.over
+    if verdict is not None and not over and verdict.skipped not in NEVER_APPLIES:
         return
-    because: Because = "recovered" if verdict is not None else "ended"
+    because: Because = "recovered" if over else "ended"
     step.resolve_alert(alert, because, round_evidence(alert.check, step.session, event, step.rules.thresholds))
     if alert.check == "salience_inversion":
         step.session.relapse_from = step.session.compactions

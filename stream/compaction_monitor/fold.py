@@ -226,7 +226,7 @@ def _round(step: Step, fact: RoundCompleted) -> None:
     if step.at_us < session.clock_us or (last is None and step.at_us == session.clock_us):
         step.count("facts", fact.type, "late")
         return
-    if last is not None and step.at_us == last.at_us and fact.round <= last.number:
+    if last is not None and fact.round <= last.number and (step.at_us == last.at_us or _taken_back_again(step, fact)):
         step.count("facts", fact.type, "duplicate")
         return
     if last is not None and fact.round <= last.number:
@@ -245,6 +245,14 @@ def _round(step: Step, fact: RoundCompleted) -> None:
     orders.release(step)
 
 
+def _taken_back_again(step: Step, fact: RoundCompleted) -> bool:
+    """A time that was ahead is taken back, and a repeat of it less far: then the number and what it says tell."""
+    if microseconds(fact.at) == step.at_us:
+        return False
+    again = _entry(step.session, fact, step.at_us)
+    return any(again._replace(at_us=known.at_us) == known for known in step.session.window)
+
+
 def _new_life(session: Session) -> None:
     """Numbering and window begin anew, with all that is derived from them."""
     session.window = ()
@@ -253,15 +261,20 @@ def _new_life(session: Session) -> None:
 
 
 def _add_round(session: Session, fact: RoundCompleted, at_us: int) -> None:
-    after = fact.after
     if session.started_at_us is None:
         session.agent = fact.agent
     if fact.topology is not None and fact.topology != "other":
         session.topology = fact.topology.value
     session.max_depth = fact.max_depth if fact.max_depth is not None else session.max_depth
     session.token_budget = fact.token_budget if fact.token_budget is not None else session.token_budget
-    budget = session.token_budget
-    entry = Round(
+    session.window = (*session.window[-(WINDOW_ROUNDS - 1) :], _entry(session, fact, at_us))
+    session.clock_us = at_us
+    session.ended = False
+
+
+def _entry(session: Session, fact: RoundCompleted, at_us: int) -> Round:
+    after, budget = fact.after, session.token_budget
+    return Round(
         number=fact.round,
         at_us=at_us,
         compaction=fact.cause == "compaction",
@@ -274,9 +287,6 @@ def _add_round(session: Session, fact: RoundCompleted, at_us: int) -> None:
         depth=after.summary_depth_max,
         full_ratio=(after.raw_tokens + after.summary_tokens) / budget if budget else None,
     )
-    session.window = (*session.window[-(WINDOW_ROUNDS - 1) :], entry)
-    session.clock_us = at_us
-    session.ended = False
 
 
 def _advance(session: Session, fact: RoundCompleted, step: Step) -> None:

@@ -11,7 +11,7 @@ from compaction_events.builders import acknowledged, at, completed, ended, start
 from compaction_events.facts import Fact
 from compaction_events.findings import AlertRaised, AlertResolved, CapDepth, RemediationRequested
 from compaction_monitor import golden
-from compaction_monitor.harness import Offline, Published
+from compaction_monitor.harness import Offline, Published, milliseconds
 from compaction_monitor.rules import AgentRules, Rules
 from tests.compaction_monitor.scenes import Event, chain_pass, lines, play, tree_round, with_summaries
 
@@ -255,6 +255,16 @@ FAILED_TWICE = [
     ),
 ]
 
+CHAIN_AFTER_ALL = [
+    Event("nobody said what it is, so it is looked at as a tree", tree_round(1, 400, 60, 0.40)),
+    Event("inverted", tree_round(2, 200, 50, 0.45), INVERTED),
+    Event(
+        "it is a chain, which always looks so: the check does not apply, and does not stay open for it",
+        tree_round(3, 0, 40, 0.50, topology="chain"),
+        ["resolved salience_inversion critical ended", "order resume for salience_inversion #1"],
+    ),
+]
+
 SEQUENCES = {
     "a session of one round": ONE_ROUND,
     "a chain of six passes": SIX_PASSES,
@@ -273,6 +283,7 @@ SEQUENCES = {
     "superseded": SUPERSEDED,
     "orphans join and leave": ORPHANS,
     "two failures in a row": FAILED_TWICE,
+    "a chain after all": CHAIN_AFTER_ALL,
 }
 
 
@@ -362,6 +373,21 @@ def test_what_was_not_new_is_counted() -> None:
         ("round.completed", "duplicate"): 1,
         ("round.completed", "late"): 2,
     }
+
+
+def test_a_round_ahead_of_its_time_that_comes_twice_is_one() -> None:
+    monitor = Offline()
+    ahead = [started(source_spans=100), *(tree_round(n, 400, 60, 0.40, at=at(500 + n)) for n in (1, 2))]
+    # Appended seconds apart: each is taken back to five minutes after its own record.
+    early = [
+        record._replace(timestamp=milliseconds(at(n)))
+        for n, record in enumerate(monitor.records([*ahead, *ahead[1:], tree_round(3, 400, 60, 0.40, at=at(510))]))
+    ]
+    monitor.feed_records(early)
+    session = monitor.session("session-1")
+    assert session is not None
+    assert [known.number for known in session.window] == [1, 2, 3]
+    assert monitor.counts["facts", "round.completed", "duplicate"] == 2
 
 
 def test_what_is_switched_off_while_it_is_open_is_closed_at_the_next_round() -> None:
