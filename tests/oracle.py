@@ -1,7 +1,7 @@
 """The reference's rules, to compare with: what its two guards say of a round and of a trial regeneration.
 
 Written from the rules, as decision tables over exact numbers (a float stands for the decimal that was written), so
-that agreement is no accident of shared code or shared rounding. The deviations of the design are not in here.
+that agreement is no accident of shared code or shared rounding. The deviations (README, Decisions) are not in here.
 """
 
 from __future__ import annotations

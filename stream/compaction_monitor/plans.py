@@ -78,7 +78,8 @@ def plan_halt(
         All steps count for `complete` and `tokens_over_budget`; at most `MAX_STEPS` of them, and `MAX_STEPS_BYTES`,
         are listed, so that a finding stays small. The rest goes on in the same order.
 
-    Source: design §4, plans; the reference's "lowest-depth summary with the highest provenance fan-out".
+    Source: "What structural signals indicate …", Decision Boundary: "expanding the lowest-depth summary with the highest
+    provenance fan-out".
 
     >>> items = [SummaryItem(summary_id="a", depth=1, tokens=50, leaf_spans=4, expanded_tokens=150)]
     >>> plan = plan_halt(Composition(raw_tokens=100, summary_tokens=500), items, 0.3, 600)
@@ -194,7 +195,8 @@ def plan_rebalance(
         siblings: (node, headroom in tokens), in any order.
         keep_trial: The trial whose text is worth keeping.
 
-    Source: design §5, rebalance plan.
+    Source: "How should an instance distinguish checkpoint staleness …", Core Distinction: "splitting a saturated node,
+    raising its budget, or promoting detail to a sibling".
 
     >>> [(o.method, o.cost_tokens, o.budget_tokens, o.parts) for o in plan_rebalance("root", 190, 794, []).options]
     [('raise', 724, 914, None), ('split', 760, 190, 5)]

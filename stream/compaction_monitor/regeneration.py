@@ -215,7 +215,7 @@ def judge(
         children_rewritten: Whether a child was written after `before` was; None: versions not known, counts as yes.
         limits: Where the verdicts divide.
 
-    Source: the reference's decision boundary and function, with D1 to D3, D5 and D11 to D15 of the design.
+    Source: the reference's decision boundary and function, with D1 to D3, D5 and D11 to D15 (README, Decisions).
     """
     if (why := unfit(before, trials)) is not None:
         return Judgement("none", "0", why, next=Action.run_trial_regeneration if why == "no_trial" else None)

@@ -81,6 +81,9 @@ def check_silent_loss(step: Step, name: str, old: Node | None) -> None:
     node = tree.node(name)
     if node is None or "silent_composed_loss" in step.rules.off:
         return
+    alert = step.session.alert("silent_composed_loss")
+    if alert is not None and node.room.deficit_bits == 0:  # it has room: whatever it was about, nobody need give it any
+        orders.subject_closed(step, alert, name, "recovered")
     if node.children:
         _silent_composed_loss(step, name, node)
     if not node.room.deficit_bits and not (old and old.room.deficit_bits):

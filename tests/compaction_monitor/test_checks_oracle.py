@@ -1,4 +1,4 @@
-"""The round checks beside the reference: the same conditions, in its order, but for the deviations of the design.
+"""The round checks beside the reference: the same conditions, in its order, but for the deviations.
 
 Whole sessions are folded, and after each round the conditions of the three checks that the reference has are asked,
 before any alert is opened. `expected` is a model of both sides: without a deviation it must be the reference, with
@@ -102,12 +102,12 @@ class Moment(NamedTuple):
     compactions_at_deepest: int
 
 
-# In the order in which the design departs from the reference; a difference belongs to the first that makes it.
+# In the order of the README's Decisions; a difference belongs to the first that makes it.
 DEVIATIONS = ("D9", "D6", "D7", "D5", "D8", "D4")
 
 
 def expected(moment: Moment, on: Sequence[str]) -> str | None:
-    """What is said of a round with these deviations on, told from the rules and the design."""
+    """What is said of a round with these deviations on, told from the rules."""
     told, now = moment.told, moment.now
     if now.depth < 2 or ("D6" in on and now.rehydration):
         return None

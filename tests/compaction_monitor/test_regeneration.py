@@ -287,7 +287,7 @@ def theirs(case: Compared) -> str:
 
 
 def difference(case: Compared) -> str | None:
-    """Which deviation of the design changes this case, told from the design alone; None: there is none."""
+    """Which deviation (README, Decisions) changes this case, told from the rules alone; None: there is none."""
     before, after = case.before.retained, case.after
     if case.before.from_raw:
         return "D13"

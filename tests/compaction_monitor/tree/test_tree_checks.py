@@ -239,6 +239,24 @@ class TestSilentLoss:
             "options=[(promote 6 calm 80),(raise 22 122),(split 100 100 2)]"
         )
 
+    def test_an_order_goes_with_what_it_was_about_though_the_alert_goes_on(self) -> None:
+        def node(name: str, version: int, minutes: float, need: float, budget: int, *children: str) -> Fact:
+            room: dict[str, Any] = {
+                "budget_tokens": budget,
+                "child_joint_entropy_bits": need,
+                "child_redundancy": 0.0,
+                "bits_per_token": 1.0,
+            }
+            level = 2 if children else 1
+            return written(name, version, minutes, level=level, retained=["p1"], children=reads(*children), **room)
+
+        monitor = Offline()
+        monitor.feed([*START, *(node(name, 1, 5, 100.0, 50) for name in ("low", "deep"))])
+        found = monitor.feed([node("left", 1, 6, 100.0, 100, "low"), node("right", 1, 7, 100.0, 100, "deep")])
+        assert in_short(found)[2] == "raised silent_composed_loss critical left right"
+        found = monitor.feed([node("low", 2, 8, 50.0, 50)])
+        assert in_short(found) == ["withdrawn rebalance low: resolved"]
+
     def test_off(self) -> None:
         monitor = Offline(Rules(default=AgentRules(off=frozenset({"silent_composed_loss"}))))
         assert in_short(monitor.feed([*START, short_mid(6), over("mid")])) == []
