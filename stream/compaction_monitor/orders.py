@@ -419,7 +419,8 @@ def _contradicted(step: Step, order: OpenOrder) -> bool:
 
 def _give_way(step: Step, order: OpenOrder, to: str) -> None:
     """Call an order back for a worse finding's; it waits if it can be sent again, and else a halt is over for good."""
-    _call_back(step, order, "contradicted", to)
+    if order.status != "completed":
+        _call_back(step, order, "contradicted", to)
     if order.payload and order.action != Action.resume.value:
         _put(step, order._replace(status="waiting", due_ms=_expires_ms(step, order)))  # by its word it is void then
         return
