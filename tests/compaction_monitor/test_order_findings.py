@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from compaction_events.builders import acknowledged, at, started
+from compaction_events.builders import acknowledged, at, started, written
 from compaction_events.findings import (
     AlertRaised,
     AlertResolved,
     CapDepth,
     EscalateToRaw,
     Plan,
+    Rebalance,
     RemediationRequested,
     RemediationWithdrawn,
     Resume,
@@ -37,6 +38,7 @@ from tests.compaction_monitor.order_scenes import (
 )
 from tests.compaction_monitor.scenes import lines, tree_round, with_summaries
 from tests.compaction_monitor.test_orders import CASES, HELD
+from tests.compaction_monitor.tree.trees import ROOMY, reads, tracked, trial
 
 
 def test_what_an_order_says() -> None:
@@ -58,6 +60,13 @@ def test_an_order_that_waited_counts_from_when_it_was_sent() -> None:
         (at(60), at(120), 3),
         (at(150), at(210), 6),
     ]
+
+
+def test_what_is_contradicted_names_what_stands_instead() -> None:
+    case = next(case for case in CASES if case.why.startswith("a halt calls a warning's recompact back"))
+    table = played(*case.steps)
+    gone = found(table, RemediationWithdrawn, "recompact")
+    assert (gone.because, gone.superseded_by) == ("contradicted", table.last("halt_and_rehydrate"))
 
 
 def test_what_is_called_back_names_what_took_its_place() -> None:
@@ -201,6 +210,25 @@ def test_what_is_tried_after_a_no(action: str, steps: list[Step], status: str, p
         "previous_action": action,
         "previous_outcome": status,
     }
+
+
+def test_after_a_regeneration_that_failed_the_node_gets_room() -> None:
+    table = Table(Rules())
+    members = [f"p{number}" for number in range(1, 11)]
+    table.monitor.feed(
+        [
+            *tracked(*members),
+            written("mid", 1, 10, level=2, retained=members),
+            written("root", 1, 20, level=3, retained=members[:5], children=reads("mid"), **ROOMY),
+            written("mid", 2, 30, level=2, retained=members),
+            trial("root", 40, 1, members),
+        ]
+    )
+    alert = found(table, AlertRaised, "stale")
+    table.monitor.feed([acknowledged(table.last("regenerate_parent"), "failed", 41)])
+    lever = found(table, RemediationRequested, "rebalance")
+    assert (lever.plan, lever.subject) == (Rebalance(node_id="root", needed_tokens=100), "root")
+    assert (lever.reason.check, lever.reason.alert_id) == ("stale", alert.id)
 
 
 def test_two_remedies_that_did_not_help_are_one_alert_until_both_do() -> None:

@@ -545,6 +545,22 @@ CONTRADICTIONS = [
         {"halt_and_rehydrate expired": 1},
     ),
     Case(
+        "a halt that was carried out cannot be called back: it is over, and may be resumed from",
+        [
+            give(started(source_spans=100, max_depth=3, controller="expected")),
+            give(tree_round(1, 400, 60, 0.40)),
+            give(tree_round(2, 200, 50, 0.45, basis="inferred"), "raised salience_inversion warning #1", HALT),
+            answer("halt_and_rehydrate", "completed", 91),
+            give(
+                tree_round(3, 200, 50, 0.45, summary_kind="error"),
+                "raised summary_failed critical #1",
+                "order resume for salience_inversion #1",
+                "order recompact for summary_failed #1",
+            ),
+        ],
+        {"halt_and_rehydrate completed": 1},
+    ),
+    Case(
         "a new halt takes the place of the resume of an old one",
         inverted(
             over(3),
