@@ -60,6 +60,11 @@ class Chain:
         if message is not None:
             self.messages.append(message)
 
+    @property
+    def awaits_usage(self) -> bool:
+        """Whether the next count of a reply's context tells anything that is not known."""
+        return self._pending is not None or (self.overhead_open and not self.passes)
+
     def usage(self, tokens: int | None, said: int | None = None) -> Iterator[Fact]:
         """A reply was made from a context of this size; to be told before the reply is added.
 
@@ -67,7 +72,7 @@ class Chain:
             tokens: System prompt and tools included; None where there is no count.
             said: The tokens of what had been said then; by default of the whole set.
         """
-        if tokens is None:
+        if tokens is None or not self.awaits_usage:
             return
         said = sum(message.weight for message in self.messages) if said is None else said
         # Seen from its start: what was said before the first reply is all there was.

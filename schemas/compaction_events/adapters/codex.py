@@ -109,7 +109,7 @@ class CodexReading(ChainReading):
             # Who sent it, the next event says.
             (self.chain.messages if message.typed else self._asides).append(message)
             return
-        if self._requested is None and not item.get("output"):
+        if self._requested is None and self.chain.awaits_usage and not item.get("output"):
             self._requested = sum(known.weight for known in self.chain.messages)
         self._copies[message.id] += 1
         self.chain.add(message._replace(id=f"{message.id}:{self._copies[message.id]}"))

@@ -101,7 +101,8 @@ class LcmAdapter:
 
     def heads(self, path: Path) -> Sequence[Head]:
         """The sessions in a store; none if the file is no store of this layout."""
-        return tuple(Head(name, str(first_at or "")) for name, _, first_at in self._sessions(path))
+        found = ((name, moment(first_at)) for name, _, first_at in self._sessions(path))
+        return tuple(Head(name, "" if at is None else at.isoformat()) for name, at in found)
 
     def reading(self, paths: Sequence[Path], session_id: str) -> LcmReading:
         """Read one session."""
