@@ -103,7 +103,7 @@ class ConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]  # fa
             # Not a single await from `start` to `state.position`: a seek cannot come between.
             records = result.getall()
         except Exception as exc:  # noqa: BLE001 - the reader raises whatever the codec or the bytes provoke
-            log.warning("%s at %d: aiokafka cannot read the fetch, reading it tolerantly: %r", tp, start, exc)
+            log.warning("%s at %d: aiokafka cannot read the fetch (%s), reading it tolerantly", tp, start, type(exc).__name__)
             return await self._reread(tp, start, lineage)
         # Also with no record: a marker alone moves the position, and recovery waits for exactly that.
         return Batch(records, start, state.position, lineage) if state.position > start else None
