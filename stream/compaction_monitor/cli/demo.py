@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from enum import StrEnum
 from importlib.resources import as_file, files
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
@@ -18,10 +19,10 @@ from compaction_events.codec import Decoded, ce_id
 from compaction_events.facts import Fact, RoundCompleted
 from compaction_events.findings import AlertRaised, RemediationRequested
 from compaction_monitor import golden
-from compaction_monitor.cli import options, output
+from compaction_monitor.cli import acting, options, output
 from compaction_monitor.cli.broker import EMBEDDED, broker_problems
 from compaction_monitor.cli.charts import bar, glyphs
-from compaction_monitor.cli.exits import Code, Problem
+from compaction_monitor.cli.exits import Code, Problem, extra
 from compaction_monitor.cli.render import steps
 from compaction_monitor.cli.sources import Sources
 from compaction_monitor.cli.stage import stage
@@ -45,6 +46,14 @@ NEXT: Final = (
 )
 
 
+class Scenario(StrEnum):
+    """What is played."""
+
+    textbook = "textbook"
+    inversion = "inversion"
+    saturation = "saturation"
+
+
 class Scene(NamedTuple):
     """One session to send."""
 
@@ -64,15 +73,22 @@ def demo(
         str,
         typer.Option("--broker", metavar="embedded|HOST:PORT", help="Where to run it; on a broker of yours with own topics."),
     ] = EMBEDDED,
+    scenario: Annotated[
+        Scenario, typer.Option("--scenario", help="Two fixed sessions, or an agent that really compacts, alone and obeying.")
+    ] = Scenario.textbook,
     json: options.Json = False,
 ) -> None:
     """Watch a session go wrong: starts broker and worker, sends two sessions, shows what the monitor says, and ends.
 
     The first is the textbook case of a salience inversion, the second a small Claude Code transcript.
+    With --scenario a reference agent runs live instead, first alone, then with a controller that obeys the orders.
     Nothing is left behind.
     """
     began = time.monotonic()
     show = _Show(quiet=json)
+    if scenario is not Scenario.textbook:
+        _act(scenario, broker, show)
+        return
     with stage(broker, show.note) as settings, broker_problems():
         outcome = asyncio.run(_play(settings, list(scenes()), show))
     inversion = found_inversion(outcome)
@@ -81,6 +97,43 @@ def demo(
         output.json_document(_document(outcome, inversion, broker, seconds))
     else:
         show.summary(inversion, outcome, seconds)
+
+
+def _act(scenario: Scenario, broker: str, show: _Show) -> None:
+    began = time.monotonic()
+    with extra("simulate"):
+        played = list(acting.roles(scenario))
+    with stage(broker, show.note) as settings, broker_problems():
+        sessions, heard = asyncio.run(_played(settings, played, show))
+    if show.quiet:
+        findings = [finding_document(decoded) for decoded in heard]
+        output.json_document({"scenario": scenario.value, "broker": broker, "sessions": sessions, "findings": findings})
+        return
+    show.title("In the end")
+    for session in sessions:
+        show.line(f"  {session['session_id']:<26}  {session['outcome']}")
+    show.line(
+        f"\n{time.monotonic() - began:.1f} s, nothing left behind. Over many seeds: compaction-monitor simulate {scenario}"
+    )
+
+
+async def _played(settings: Settings, played: list[acting.Role], show: _Show) -> tuple[list[dict[str, Any]], list[Decoded]]:
+    from compaction_monitor import client
+
+    rules = options.rules(settings.checks_file)
+    sessions = []
+    async with client.findings(settings, from_start=True) as published:
+        listener = _Listener(published)
+        try:
+            for role in played:
+                show.title(role.title)
+                act = acting.Act(role, settings, listener, show, rules)
+                await act.play()
+                rounds = act.report.document()["rounds"]
+                sessions.append({"session_id": role.session_id, "outcome": role.outcome(), "rounds": rounds})
+        finally:
+            await listener.stop()
+    return sessions, listener.heard
 
 
 def scenes() -> Iterator[Scene]:
@@ -212,6 +265,15 @@ class _Show:
     def title(self, text: str) -> None:
         self._print(Text(f"\n{text}", style="bold"))
 
+    def line(self, text: str) -> None:
+        self._print(Text(text))
+
+    def fact(self, fact: Fact) -> None:
+        if isinstance(fact, RoundCompleted):
+            self.round(fact)
+        elif (words := acting.said(fact)) is not None:
+            self.line(words)
+
     def round(self, fact: RoundCompleted) -> None:
         after = fact.after
         kept = after.raw_tokens + after.summary_tokens
@@ -222,6 +284,7 @@ class _Show:
         line.append(f" {ratio:.2f}  spans {spans:>3}  cosine {number(after.query_cosine_retained)}  ")
         depth = "-" if after.summary_depth_max is None else after.summary_depth_max
         read = "" if fact.claimed_records is None else f"  read {fact.read_records}/{fact.claimed_records} records"
+        read = "  rehydrated" if fact.cause == "rehydration" else read
         line.append(f"depth {depth}  {tokens(total_tokens(after))} tokens{read}", style="dim")
         self._print(line)
 
