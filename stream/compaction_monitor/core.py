@@ -18,9 +18,8 @@ from compaction_monitor.dead_letters import dead_letter, fault
 from compaction_monitor.effects import CHECKPOINTS, SESSIONS, Effects, Outgoing, Reader, Record
 from compaction_monitor.partitioner import partition_of
 from compaction_monitor.rules import Rules
-from compaction_monitor.state import NEVER_MS, Session, peek
-from compaction_monitor.tree_cache import Row, RowCache, SessionRows
-from compaction_monitor.tree_cache import row_key as row_key
+from compaction_monitor.state import NEVER_MS, NewerStateError, Session, peek
+from compaction_monitor.tree_cache import Row, RowCache, SessionRows, row_key
 
 SOURCE = "compaction-monitor"
 CACHED_SESSIONS = 2_000
@@ -71,13 +70,19 @@ class MonitorPartition:
     _pending: tuple[Effects, _Batch] | None = None
 
     def apply(self, records: Sequence[Record]) -> Effects:
-        """Fold records in log order; bad ones become dead letters, everything after them is processed."""
+        """Fold records in log order; bad ones become dead letters, everything after them is processed.
+
+        Raises:
+            NewerStateError: A newer version of this code wrote a row that is needed. Nothing is wrong with the record.
+        """
         batch = _Batch(self)
         for record in records:
             try:
                 batch.fold(record)
             except ContractError as error:
                 batch.refuse(record, error)
+            except NewerStateError:
+                raise
             except Exception as error:  # noqa: BLE001 - a fault of ours in one record must not stop the log
                 kind = f"{type(error).__name__} at offset {record.offset}"
                 batch.refuse(record, fault(Reason.internal_error, "value", kind, "a record this version can fold"))

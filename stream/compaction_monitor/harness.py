@@ -23,11 +23,12 @@ from compaction_events.builders import EPOCH
 from compaction_events.codec import decode, encode
 from compaction_events.facts import Fact, RemediationAcknowledged
 from compaction_events.findings import Finding
-from compaction_monitor.core import MonitorCore, MonitorPartition, row_key
+from compaction_monitor.core import MonitorCore, MonitorPartition
 from compaction_monitor.effects import CHECKPOINTS, SESSIONS, Effects, Headers, Outgoing, Record, pairs
 from compaction_monitor.partitioner import partition_of
 from compaction_monitor.rules import Rules
-from compaction_monitor.state import Session
+from compaction_monitor.state import Session, microseconds
+from compaction_monitor.tree_cache import row_key
 
 EVENTS = "compaction.events"
 OUTCOMES = "compaction.outcomes"
@@ -161,7 +162,7 @@ class Offline:
 
 def milliseconds(at: datetime) -> int:
     """A time as epoch milliseconds, the unit of append times."""
-    return int(at.timestamp() * 1_000)
+    return microseconds(at) // 1_000
 
 
 def _published(outgoing: Outgoing) -> Published:

@@ -208,6 +208,8 @@ def after_round(step: Step, round_number: int) -> None:
 
 def release(step: Step) -> None:
     """Send what waited and is held back no longer."""
+    if step.rules.observe:  # since it was asked for
+        return
     waiting = [order for order in step.session.orders if order.status == "waiting"]
     if waiting and broken(step):  # looked at once: this runs with every fact
         waiting = [order for order in waiting if order.attempt or order.exempt]

@@ -2,6 +2,8 @@
 
 ```toml
 expiry_s = 86400                      # a session is closed after this silence
+clock_ahead_s = 300                   # a time further ahead of the broker's is taken back to that
+runbook_url = "https://wiki/runbook#" # the `url` of an alert, the check's name put after it
 
 [default]                             # every agent
 mode = "advisory"                     # or "enforce"

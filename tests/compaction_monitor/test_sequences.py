@@ -12,7 +12,7 @@ from compaction_events.facts import Fact
 from compaction_events.findings import AlertRaised, AlertResolved, CapDepth, RemediationRequested
 from compaction_monitor import golden
 from compaction_monitor.harness import Offline, Published, milliseconds
-from compaction_monitor.rules import AgentRules, Rules
+from compaction_monitor.rules import AgentRules, LoopRules, Rules
 from tests.compaction_monitor.scenes import Event, chain_pass, lines, play, tree_round, with_summaries
 
 INVERTED = ["raised salience_inversion critical #1", "order halt_and_rehydrate for salience_inversion #1"]
@@ -399,6 +399,16 @@ def test_what_is_switched_off_while_it_is_open_is_closed_at_the_next_round() -> 
         "resolved constraint_lost critical ended",
         "withdrawn escalate_to_raw ended",
     ]
+
+
+def test_what_waits_is_not_sent_once_only_findings_are_wanted() -> None:
+    monitor = Offline(Rules(default=AgentRules(loop=LoopRules(breaker_orders=1))))
+    bad = {"read_records": 1, "claimed_records": 9}
+    two = monitor.feed([started(source_spans=100), tree_round(1, 600, 19, 0.40, **bad)])
+    assert [line for line in lines(two) if line.startswith("order")] == ["order rehydrate for provenance_floor #1"]
+    later = Offline(Rules(default=AgentRules(observe=True)))
+    later.rows = monitor.rows
+    assert lines(later.feed([tree_round(5, 600, 19, 0.40, **bad)])) == []
 
 
 def answer(monitor: Offline, status: str, minutes: float) -> list[Published]:
