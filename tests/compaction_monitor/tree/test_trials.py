@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from compaction_events.builders import acknowledged, missed, regenerated, written
+from compaction_events.builders import acknowledged, completed, missed, regenerated, written
 from compaction_events.facts import Fact
 from compaction_events.findings import AlertResolved, RemediationRequested, Severity
 from compaction_monitor.harness import Offline, Published
@@ -211,6 +211,15 @@ class TestOrders:
         found = monitor.feed([trial("root", 100, 1, B20, remediation_id=order), trial("root", 101, 2, props(11, 30))])
         reasons = [one.finding.reason.evidence for one in found if isinstance(one.finding, RemediationRequested)]
         assert [(reason["trials_spent"], reason["orders"]) for reason in reasons] == [(1, 2), (2, 3)]
+
+    def test_two_remedies_of_one_check_that_did_not_help_are_one_publication(self) -> None:
+        monitor = Offline()
+        for name in ("a", "b"):
+            monitor.feed([*tracked(*props(1, 40)), written(name, 1, 1, level=3, retained=props(1, 20), **SHORT)])
+            found = monitor.feed([trial(name, 5, 1, props(4, 23))])
+            monitor.feed([acknowledged(order_id(found, "rebalance"), "completed", 6)])
+        rounds = [completed(number) for number in range(1, 4)]
+        assert in_short(monitor.feed(rounds)) == ["raised remediation_ineffective warning saturated"]
 
 
 class TestVerdictsEnd:
