@@ -13,9 +13,9 @@ from aiokafka.admin import AIOKafkaAdminClient
 
 from bench import machine
 from compaction_events.codec import Encoded
-from compaction_monitor import topics
-from compaction_monitor.lanes import decode_progress
 from compaction_monitor.partitioner import partition_of
+from compaction_monitor.shell import topics
+from compaction_monitor.shell.lanes import decode_progress
 from tests.e2e.brokers import Kafka
 
 PARTITIONS = 8

@@ -29,8 +29,8 @@ from aiokafka import AIOKafkaConsumer
 from compaction_events.codec import decode
 from compaction_events.emitter import Emitter
 from compaction_events.facts import RoundCompleted
-from compaction_monitor import topics
-from compaction_monitor.embedded import EmbeddedBroker
+from compaction_monitor.shell import topics
+from compaction_monitor.shell.embedded import EmbeddedBroker
 from tests.e2e.brokers import Kafka, free_ports
 
 TOPIC = "compaction.events"

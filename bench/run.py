@@ -15,7 +15,7 @@ from pathlib import Path
 
 from bench import cluster, machine
 from bench.contenders import ROOT, Contender
-from compaction_monitor import topics
+from compaction_monitor.shell import topics
 
 TIMEOUT_S = 300.0
 CHUNK = 1 << 16

@@ -33,9 +33,9 @@ from compaction_events.codec import SPEC_VERSION, TYPE_PREFIX
 from compaction_monitor.core import MonitorCore
 from compaction_monitor.effects import CHECKPOINTS, SESSIONS, TABLES
 from compaction_monitor.rules import Rules
-from compaction_monitor.store import Stores
-from compaction_monitor.tree_cache import row_key
-from compaction_monitor.tree_rows import Ledger
+from compaction_monitor.shell.store import Stores
+from compaction_monitor.state.cache import row_key
+from compaction_monitor.state.nodes import Ledger
 
 OUTCOMES, EVENTS = "compaction.outcomes", "compaction.events"
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -19,12 +19,12 @@ from compaction_events.builders import EPOCH
 from compaction_events.codec import decode, encode
 from compaction_events.errors import ContractError
 from compaction_events.facts import RoundCompleted
-from compaction_monitor.checks import CHECKS
+from compaction_monitor.checks.evidence import WORDS
+from compaction_monitor.checks.rounds import CHECKS
 from compaction_monitor.core import publication
-from compaction_monitor.evidence import WORDS
 from compaction_monitor.fold import fold
 from compaction_monitor.rules import AgentRules, Rules
-from compaction_monitor.state import Session
+from compaction_monitor.state.session import Session
 
 RULES = Rules(default=AgentRules(observe=True))
 RECORDS = 3_000

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from compaction_monitor import settings
+from compaction_monitor.shell import settings
 
 ROOT = Path(__file__).parents[1]
 COMPOSE = ROOT / "docker-compose.yml"

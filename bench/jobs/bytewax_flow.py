@@ -19,7 +19,7 @@ from bytewax.testing import cluster_main
 
 from bench.jobs.job import Job
 from bench.jobs.marks import Marks, Task, mark
-from compaction_monitor.state import Session
+from compaction_monitor.state.session import Session
 
 EPOCH = timedelta(seconds=1)
 

@@ -7,7 +7,7 @@ from compaction_monitor.core import publication
 from compaction_monitor.effects import Outgoing
 from compaction_monitor.fold import fold
 from compaction_monitor.rules import Rules
-from compaction_monitor.state import Session
+from compaction_monitor.state.session import Session
 
 
 class Job:

@@ -9,12 +9,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from compaction_monitor.errors import CompactionInvariantError, SalienceInversionError
-    from compaction_monitor.guard import CompactionGuard
+    from compaction_monitor.guard.errors import CompactionInvariantError, SalienceInversionError
+    from compaction_monitor.guard.guard import CompactionGuard
 
 __all__ = ["CompactionGuard", "CompactionInvariantError", "SalienceInversionError"]
 
-_FROM = {"CompactionGuard": "guard", "CompactionInvariantError": "errors", "SalienceInversionError": "errors"}
+_FROM = {"CompactionGuard": "guard.guard", "CompactionInvariantError": "guard.errors", "SalienceInversionError": "guard.errors"}
 
 
 def __getattr__(name: str) -> Any:

@@ -18,8 +18,8 @@ from compaction_monitor.dead_letters import dead_letter, fault
 from compaction_monitor.effects import CHECKPOINTS, SESSIONS, Effects, Outgoing, Reader, Record
 from compaction_monitor.partitioner import partition_of
 from compaction_monitor.rules import Rules
-from compaction_monitor.state import NEVER_MS, NewerStateError, Session, peek
-from compaction_monitor.tree_cache import Row, RowCache, SessionRows, row_key
+from compaction_monitor.state.cache import Row, RowCache, SessionRows, row_key
+from compaction_monitor.state.session import NEVER_MS, NewerStateError, Session, peek
 
 SOURCE = "compaction-monitor"
 CACHED_SESSIONS = 2_000

@@ -26,11 +26,12 @@ from compaction_events.facts import (
     SessionStarted,
 )
 from compaction_events.findings import Finding
-from compaction_monitor import checkpoints, constraints, episodes, orders, suspicions, tracking, trials
+from compaction_monitor.loop import episodes, orders
+from compaction_monitor.loop.step import Step
 from compaction_monitor.rules import WINDOW_ROUNDS, Rules
-from compaction_monitor.state import Round, Session, microseconds
-from compaction_monitor.step import Step
-from compaction_monitor.tree import Ledger, Node, NodeRows, NoTree, Tree
+from compaction_monitor.state.session import Round, Session, microseconds
+from compaction_monitor.state.tree import Ledger, Node, NodeRows, NoTree, Tree
+from compaction_monitor.tree import checkpoints, constraints, suspicions, tracking, trials
 
 NO_TREE = NoTree()
 LAST_US = microseconds(datetime(2199, 1, 1, tzinfo=UTC))  # what follows from a fact is later, and must stay writable

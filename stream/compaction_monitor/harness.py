@@ -27,8 +27,8 @@ from compaction_monitor.core import MonitorCore, MonitorPartition
 from compaction_monitor.effects import CHECKPOINTS, SESSIONS, Effects, Headers, Outgoing, Record, pairs
 from compaction_monitor.partitioner import partition_of
 from compaction_monitor.rules import Rules
-from compaction_monitor.state import Session, microseconds
-from compaction_monitor.tree_cache import row_key
+from compaction_monitor.state.cache import row_key
+from compaction_monitor.state.session import Session, microseconds
 
 EVENTS = "compaction.events"
 OUTCOMES = "compaction.outcomes"

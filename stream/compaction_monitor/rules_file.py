@@ -28,7 +28,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from compaction_events.findings import Severity
-from compaction_monitor.evidence import WORDS
+from compaction_monitor.checks.evidence import WORDS
 from compaction_monitor.rules import WINDOW_ROUNDS, AgentRules, Rules, Thresholds
 
 YEAR_S: Final = 366 * 86_400

@@ -16,7 +16,7 @@ from compaction_events.codec import ce_id, decode
 from compaction_events.facts import Fact
 from compaction_events.findings import RemediationRequested, RemediationWithdrawn
 from compaction_monitor import golden
-from compaction_monitor.reports import SessionReport
+from compaction_monitor.report.document import SessionReport
 from compaction_monitor.rules import Rules
 from tests.compaction_events.adapters.test_following import transcript, whole
 

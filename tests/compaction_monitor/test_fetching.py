@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from faust.types import TP
 
-from compaction_monitor.fetching import Batch, ConsumerThread
+from compaction_monitor.shell.fetching import Batch, ConsumerThread
 
 
 class Unreadable:

@@ -11,10 +11,10 @@ from compaction_events.codec import ce_id
 from compaction_events.facts import RoundCompleted
 from compaction_events.findings import AlertRaised, AlertResolved, RemediationRequested, RemediationWithdrawn
 from compaction_monitor import golden
-from compaction_monitor.checks import CHECKS
+from compaction_monitor.checks.rounds import CHECKS
 from compaction_monitor.fold import fold
 from compaction_monitor.rules import Rules
-from compaction_monitor.state import Session
+from compaction_monitor.state.session import Session
 
 RULES = Rules()
 

@@ -18,11 +18,11 @@ from compaction_events.findings import (
     RemediationRequested,
     RemediationWithdrawn,
 )
-from compaction_monitor.conflicts import contradict, stands
 from compaction_monitor.fold import expire, fold, tick
 from compaction_monitor.harness import Offline, Published, milliseconds
+from compaction_monitor.loop.conflicts import contradict, stands
 from compaction_monitor.rules import Rules
-from compaction_monitor.state import MAX_STATE_BYTES, Session
+from compaction_monitor.state.session import MAX_STATE_BYTES, Session
 from tests.compaction_events.strategies import events
 from tests.compaction_monitor.stories import SESSIONS, Move, Tick, play_move, stories, tell
 

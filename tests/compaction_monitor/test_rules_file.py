@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from compaction_events.findings import Severity
-from compaction_monitor.evidence import WORDS
+from compaction_monitor.checks.evidence import WORDS
 from compaction_monitor.rules import AgentRules, LoopRules, Rules, Thresholds
 from compaction_monitor.rules_file import CHECKS, LOOP, THRESHOLDS, RulesFileError, read_rules
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from compaction_monitor import topics
-from compaction_monitor.embedded import answers, supervised
+from compaction_monitor.shell import topics
+from compaction_monitor.shell.embedded import answers, supervised
 
 VERSION = "4.4.0"
 _POM = Path(__file__).with_name("pom.xml")

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from compaction_monitor import topics
-from compaction_monitor.embedded import EmbeddedBroker, EmbeddedBrokerError
+from compaction_monitor.shell import topics
+from compaction_monitor.shell.embedded import EmbeddedBroker, EmbeddedBrokerError
 from tests.e2e.brokers import Broker, Kafka, KafkaUnavailableError, own_topics
 
 # A test that takes the fixture is marked by it, so that `-m "not broker and not kafka"` is what runs anywhere.

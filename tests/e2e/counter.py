@@ -14,9 +14,9 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from compaction_monitor.effects import SESSIONS, Effects, Outgoing, Reader, Record
-from compaction_monitor.settings import SettingsError, load
-from compaction_monitor.transport import Consumer
-from compaction_monitor.worker import run_worker
+from compaction_monitor.shell.settings import SettingsError, load
+from compaction_monitor.shell.transport import Consumer
+from compaction_monitor.shell.worker import run_worker
 
 EVERY = 10
 

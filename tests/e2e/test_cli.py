@@ -19,9 +19,10 @@ import pytest
 
 from compaction_events.builders import completed, ended, started
 from compaction_events.codec import encode
-from compaction_monitor import golden, topics
+from compaction_monitor import golden
 from compaction_monitor.cli.exits import Code
-from compaction_monitor.embedded import EmbeddedBroker
+from compaction_monitor.shell import topics
+from compaction_monitor.shell.embedded import EmbeddedBroker
 from tests.e2e.brokers import free_ports
 from tests.e2e.workers import read_all
 

@@ -24,9 +24,9 @@ from compaction_events.codec import decode
 from compaction_events.emitter import Emitter
 from compaction_events.facts import AckStatus, RemediationAcknowledged
 from compaction_events.findings import AlertRaised, AlertResolved, Finding, RemediationRequested, RemediationWithdrawn
-from compaction_monitor import topics
-from compaction_monitor.embedded import EmbeddedBroker
 from compaction_monitor.example_agent.agent import RemoteAgent
+from compaction_monitor.shell import topics
+from compaction_monitor.shell.embedded import EmbeddedBroker
 from tests.e2e.brokers import free_ports, own_topics
 from tests.e2e.workers import ROOT, WorkerProcess, read_all
 
@@ -321,6 +321,19 @@ async def test_one_that_dies_in_between_for_good(loop: Begun) -> None:
     here = await loop("brief-dead", controller="die")
     await here.says(*RAISED, f"{NOBODY} 1", "ordered resume 1 expired", f"{NOBODY} 2")
     await here.answers(OBEYED[0])
+
+
+async def test_an_agent_with_its_controller_inside(monitor: Shared, processes: Processes, eventually: Eventually) -> None:
+    """As a person tries it: passes by the clock, orders obeyed in the same process."""
+    here = Loop(monitor.address, monitor.prefix, "patient-whole", processes, eventually)
+    where = ("--broker", here.broker, "--prefix", here.prefix, "--agent", here.name, "--session", here.name)
+    processes.start("compaction_monitor.example_agent", *where, "--every-s", "2")
+
+    async def begins() -> bool:
+        return (await here.findings())[:4] == [*RAISED, *RESOLVED]
+
+    await eventually(begins, DEADLINE_S, what="the first episode")
+    await here.answers(*OBEYED)
 
 
 async def test_deadlines_outlive_the_worker(loop: Begun, monitor: Shared) -> None:

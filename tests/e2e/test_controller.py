@@ -15,7 +15,7 @@ from compaction_events.codec import decode, encode
 from compaction_events.controller import Controller, Handler, OrderDeferredError, OrderRejectedError
 from compaction_events.facts import AckStatus, Fact, RemediationAcknowledged
 from compaction_events.findings import Action, CapDepth, OrderReason, RemediationRequested, RemediationWithdrawn
-from compaction_monitor import topics
+from compaction_monitor.shell import topics
 from tests.e2e.brokers import Broker, free_ports
 
 MakeTopics = Callable[..., Awaitable[Sequence[topics.Topic]]]

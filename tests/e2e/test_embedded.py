@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
-from compaction_monitor import embedded, topics
-from compaction_monitor.embedded import EmbeddedBroker, EmbeddedBrokerError, answers
+from compaction_monitor.shell import embedded, topics
+from compaction_monitor.shell.embedded import EmbeddedBroker, EmbeddedBrokerError, answers
 
 pytestmark = pytest.mark.broker
 Eventually = Callable[..., Awaitable[Any]]
@@ -25,7 +25,7 @@ Eventually = Callable[..., Awaitable[Any]]
 _OWNER = """
 import sys, threading
 from pathlib import Path
-from compaction_monitor.embedded import EmbeddedBroker
+from compaction_monitor.shell.embedded import EmbeddedBroker
 with EmbeddedBroker(Path(sys.argv[1])) as broker:
     print(broker.address, flush=True)
     threading.Event().wait()

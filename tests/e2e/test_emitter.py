@@ -19,8 +19,8 @@ from compaction_events import builders
 from compaction_events.codec import decode
 from compaction_events.emitter import Emitter
 from compaction_events.facts import Fact, RoundCompleted
-from compaction_monitor import topics
-from compaction_monitor.embedded import EmbeddedBroker
+from compaction_monitor.shell import topics
+from compaction_monitor.shell.embedded import EmbeddedBroker
 from tests.e2e.brokers import Broker, Kafka, free_ports
 
 MakeTopics = Callable[..., Awaitable[Sequence[topics.Topic]]]

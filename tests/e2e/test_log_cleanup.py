@@ -13,7 +13,7 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from aiokafka.structs import TopicPartition
 
-from compaction_monitor import topics
+from compaction_monitor.shell import topics
 from tests.e2e import workers
 from tests.e2e.brokers import Kafka, own_topics
 from tests.e2e.test_worker import PARTITIONS, Eventually, judge, keys_of

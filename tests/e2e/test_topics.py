@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from aiokafka import AIOKafkaProducer
 
-from compaction_monitor import topics
+from compaction_monitor.shell import topics
 from tests.e2e.brokers import Broker, own_topics
 
 MakeTopics = Callable[..., Awaitable[Sequence[topics.Topic]]]

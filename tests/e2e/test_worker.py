@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from aiokafka.record.util import calc_crc32c
 
-from compaction_monitor import topics
+from compaction_monitor.shell import topics
 from tests.e2e import workers
 from tests.e2e.brokers import Broker, own_topics
 from tests.e2e.workers import WorkerProcess

@@ -53,6 +53,67 @@ def reading(paths: Sequence[Path], session_id: str) -> OpenHandsReading:
     return OpenHandsReading(paths, session_id)
 
 
+class View:
+    """The set of one conversation, event by event."""
+
+    def __init__(self, session_id: str, topology: Topology, warnings: Warnings, place: Path) -> None:
+        self.recorder = Recorder(session_id, NAME, source=NAME, topology=topology, eviction=Eviction.overflow, leaves=True)
+        self._warnings, self._place = warnings, place
+        self._messages: list[Message] = []
+        self._seen: set[str] = set()
+        self._overhead: int | None = None
+        self._passes = 0
+        self._started = False
+        self.last_at: datetime | None = None
+
+    def take(self, event: Record) -> Iterator[Fact]:
+        """One event; one that was taken before changes nothing: a copy of a conversation repeats its events."""
+        name = id_of(event, "id")
+        if not name or name in self._seen:
+            return
+        self._seen.add(name)
+        at = time_of(event)
+        if at is not None:
+            self.last_at = max(at, self.last_at or at)
+            if not self._started:
+                self._started = True
+                yield self.recorder.started(at)
+        kind = event.get("kind")
+        if kind == "SystemPromptEvent":
+            parts = joined(*strings(event.get("system_prompt")), *strings(event.get("tools")))
+            self._overhead = estimated_tokens(parts)
+        elif kind == "Condensation":
+            yield from self._condensed(event)
+        elif isinstance(kind, str) and kind in _SAID:
+            message = _message(event)
+            if message is not None:
+                self._messages.append(message)
+
+    def ended(self) -> Iterator[Fact]:
+        """The conversation's end, if it had a beginning."""
+        if self._started and self.last_at is not None:
+            yield self.recorder.ended(self.last_at)
+
+    def _condensed(self, event: Record) -> Iterator[Fact]:
+        at = time_of(event) or self.last_at
+        if at is None:
+            self._warnings.add(self._place, Trouble.no_time)
+            return
+        forgotten = frozenset(texts(event, "forgotten_event_ids"))
+        before = self._messages
+        gone = [message for message in before if message.id in forgotten]
+        self._passes += 1
+        self.recorder.before(before, Tokens(overhead=self._overhead))
+        after = [message for message in before if message.id not in forgotten]
+        text = event.get("summary") if isinstance(event.get("summary"), str) else None
+        offset = event.get("summary_offset")
+        if text is not None and isinstance(offset, int):
+            after.insert(offset, _summary(event, text, gone))
+        self._messages = after
+        this = Pass(self._passes, at, claimed=len(gone), summary_kind=kind_of(text), token_method=_METHOD)
+        yield from self.recorder.passed(after, this, Tokens(overhead=self._overhead))
+
+
 class OpenHandsReading:
     """One conversation. Iterate over it once.
 
@@ -64,19 +125,18 @@ class OpenHandsReading:
         self.warnings = Warnings()
         self.at_end = False
         self._folders = tuple(dict.fromkeys(path.parent for path in paths))
-        self._recorder = Recorder(
-            session_id, NAME, source=NAME, topology=self._topology(), eviction=Eviction.overflow, leaves=True
-        )
-        self._view: list[Message] = []
-        self._overhead: int | None = None
-        self._passes = 0
-        self._started = False
-        self._last_at: datetime | None = None
+        self._view = View(session_id, self._topology(), self.warnings, self._folders[0])
 
     @property
     def quoted(self) -> dict[int, tuple[tuple[int, int], ...]]:
         """By round, (still there, typed) for the user's messages of each stretch between passes, oldest first."""
-        return self._recorder.quoted
+        return self._view.recorder.quoted
+
+    def __iter__(self) -> Iterator[Fact]:
+        for path in self._files():
+            yield from self._view.take(_event(path, self.warnings) or {})
+        self.at_end = True
+        yield from self._view.ended()
 
     def _files(self) -> list[Path]:
         return [path for folder in self._folders for path in sorted(folder.glob(_EVENTS), key=_place)]
@@ -94,56 +154,6 @@ class OpenHandsReading:
             if event.get("summary") is not None:
                 living.add(f"{event.get('id')}{_SUMMARY}")
         return Topology.chain
-
-    def __iter__(self) -> Iterator[Fact]:
-        seen: set[str] = set()
-        for path in self._files():
-            event = _event(path, self.warnings) or {}
-            name = id_of(event, "id")
-            # A copy of the conversation repeats its events.
-            if name and name not in seen:
-                seen.add(name)
-                yield from self._take(event)
-        self.at_end = True
-        if self._started and self._last_at is not None:
-            yield self._recorder.ended(self._last_at)
-
-    def _take(self, event: Record) -> Iterator[Fact]:
-        at = time_of(event)
-        if at is not None:
-            self._last_at = max(at, self._last_at or at)
-            if not self._started:
-                self._started = True
-                yield self._recorder.started(at)
-        kind = event.get("kind")
-        if kind == "SystemPromptEvent":
-            parts = joined(*strings(event.get("system_prompt")), *strings(event.get("tools")))
-            self._overhead = estimated_tokens(parts)
-        elif kind == "Condensation":
-            yield from self._condensed(event)
-        elif isinstance(kind, str) and kind in _SAID:
-            message = _message(event)
-            if message is not None:
-                self._view.append(message)
-
-    def _condensed(self, event: Record) -> Iterator[Fact]:
-        at = time_of(event) or self._last_at
-        if at is None:
-            self.warnings.add(self._folders[0], Trouble.no_time)
-            return
-        forgotten = frozenset(texts(event, "forgotten_event_ids"))
-        gone = [message for message in self._view if message.id in forgotten]
-        self._passes += 1
-        before = self._view
-        self._recorder.before(before, Tokens(overhead=self._overhead))
-        after = [message for message in before if message.id not in forgotten]
-        text = event.get("summary") if isinstance(event.get("summary"), str) else None
-        offset = event.get("summary_offset")
-        if text is not None and isinstance(offset, int):
-            after.insert(offset, _summary(event, text, gone))
-        self._view = after
-        this = Pass(self._passes, at, claimed=len(gone), summary_kind=kind_of(text), token_method=_METHOD)
-        yield from self._recorder.passed(after, this, Tokens(overhead=self._overhead))
 
 
 def _summary(event: Record, text: str, gone: Sequence[Message]) -> Message:

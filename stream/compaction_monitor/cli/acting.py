@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from compaction_events.codec import Decoded, ce_id
 from compaction_events.facts import CheckpointRegenerated, Fact, PropositionMissed, RoundCompleted
 from compaction_events.findings import Action, Alert, RemediationRequested, RemediationWithdrawn
-from compaction_monitor.reports import SessionReport
+from compaction_monitor.report.document import SessionReport
 from compaction_monitor.rules import Rules
 
 if TYPE_CHECKING:
     from compaction_events.controller import Controller
     from compaction_events.emitter import Emitter
-    from compaction_monitor.settings import Settings
+    from compaction_monitor.shell.settings import Settings
     from compaction_monitor.simulate.answering import Handler
 
 OBEYED_S: Final = 10.0

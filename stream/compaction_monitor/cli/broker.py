@@ -12,7 +12,7 @@ import typer
 from compaction_monitor.cli.exits import Code, Problem, extra
 
 if TYPE_CHECKING:
-    from compaction_monitor.settings import Settings
+    from compaction_monitor.shell.settings import Settings
 
 EMBEDDED = "embedded"
 Broker = Annotated[
@@ -35,7 +35,7 @@ def load(code: Code, pairs: Sequence[str] | None, **options: Any) -> Settings:
         Problem: One is wrong; exits with `code`.
     """
     with extra("monitor"):
-        from compaction_monitor import settings
+        from compaction_monitor.shell import settings
     given: dict[str, Any] = {}
     for pair in pairs or ():
         name, equals, value = pair.partition("=")
@@ -65,7 +65,7 @@ def client_settings(broker: str | None, pairs: Sequence[str] | None) -> Settings
 def broker_problems() -> Iterator[None]:
     """A broker's refusal in words; the client library's own log lines only get in the way."""
     with extra("monitor"):
-        from compaction_monitor.client import BrokerError, MissingTopicsError
+        from compaction_monitor.shell.client import BrokerError, MissingTopicsError
     log = logging.getLogger("aiokafka")
     before = log.level
     log.setLevel(logging.CRITICAL)

@@ -28,12 +28,12 @@ from compaction_monitor.cli.sources import Sources
 from compaction_monitor.cli.stage import stage
 from compaction_monitor.cli.watching import finding_document, finding_words
 from compaction_monitor.cli.wording import number, plan, tokens
-from compaction_monitor.reports import SessionReport, total_tokens
+from compaction_monitor.report.document import SessionReport, total_tokens
 from compaction_monitor.rules import Rules
 
 if TYPE_CHECKING:
-    from compaction_monitor.client import Sender
-    from compaction_monitor.settings import Settings
+    from compaction_monitor.shell.client import Sender
+    from compaction_monitor.shell.settings import Settings
 
 CHECK: Final = "salience_inversion"
 ANSWER_S: Final = 20.0
@@ -118,7 +118,7 @@ def _act(scenario: Scenario, broker: str, show: _Show) -> None:
 
 
 async def _played(settings: Settings, played: list[acting.Role], show: _Show) -> tuple[list[dict[str, Any]], list[Decoded]]:
-    from compaction_monitor import client
+    from compaction_monitor.shell import client
 
     rules = options.rules(settings.checks_file)
     sessions = []
@@ -145,7 +145,7 @@ def scenes() -> Iterator[Scene]:
 
 
 async def _play(settings: Settings, played: list[Scene], show: _Show) -> Outcome:
-    from compaction_monitor import client
+    from compaction_monitor.shell import client
 
     rules = options.rules(settings.checks_file)  # the worker's
     async with client.findings(settings, from_start=True) as published, client.Sender(settings, "demo") as sender:

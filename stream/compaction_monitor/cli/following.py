@@ -17,7 +17,7 @@ from compaction_monitor.cli import output
 
 if TYPE_CHECKING:
     from compaction_events.adapters.following import Follower
-    from compaction_monitor.settings import Settings
+    from compaction_monitor.shell.settings import Settings
 
 FILE: Final = "file:"
 Deliver = Callable[[Sequence[Fact]], Awaitable[None]]
@@ -48,7 +48,7 @@ def to_file(path: Path) -> Deliver:
 @asynccontextmanager
 async def to_broker(settings: Settings, source: str) -> AsyncIterator[Deliver]:
     """Sends to the events topic, and waits until the broker has confirmed."""
-    from compaction_monitor.client import Sender
+    from compaction_monitor.shell.client import Sender
 
     async with Sender(settings, source) as sender:
 

@@ -21,7 +21,7 @@ from compaction_monitor.cli.watching import Filter, finding_document, finding_te
 from compaction_monitor.cli.wording import counted
 
 if TYPE_CHECKING:
-    from compaction_monitor.settings import Settings
+    from compaction_monitor.shell.settings import Settings
 
 SOURCE = "compaction-monitor"
 
@@ -96,7 +96,7 @@ def watch(
 
 
 async def _watch(settings: Settings, wanted: Filter, *, from_start: bool, follow: bool, limit: int | None, json: bool) -> None:
-    from compaction_monitor import client
+    from compaction_monitor.shell import client
 
     shown = 0
     async with client.findings(settings, from_start=from_start, follow=follow) as found:
@@ -150,7 +150,7 @@ def _follow(
 
 def _send(settings: Settings, items: Iterable[tuple[float, Item]]) -> dict[str, Any]:
     async def run() -> dict[str, Any]:
-        from compaction_monitor.client import Sender
+        from compaction_monitor.shell.client import Sender
 
         types: Counter[str] = Counter()
         sessions: set[str] = set()

@@ -12,13 +12,13 @@ from rich.table import Table
 from rich.text import Text
 
 from compaction_events.errors import ContractError
-from compaction_monitor.blindness import coverage, why
-from compaction_monitor.checks import CHECKS
+from compaction_monitor.checks.blindness import coverage, why
+from compaction_monitor.checks.rounds import CHECKS
 from compaction_monitor.cli import options, output
 from compaction_monitor.cli.exits import Code, Problem
 from compaction_monitor.cli.sources import BadLine, Sources, reports, shown
 from compaction_monitor.cli.wording import counted
-from compaction_monitor.reports import Document, SessionReport
+from compaction_monitor.report.document import Document, SessionReport
 from compaction_monitor.rules import Rules
 
 STATE_STYLE: Final = {"runs": "green", "partly": "yellow", "blind": "bold red"}

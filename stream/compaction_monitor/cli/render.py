@@ -13,7 +13,7 @@ from rich.text import Text
 
 from compaction_monitor.cli.charts import Glyphs, bar, glyphs, sparkline
 from compaction_monitor.cli.wording import counted, number, plan, tokens
-from compaction_monitor.reports import LASTING, Document
+from compaction_monitor.report.document import LASTING, Document
 
 STYLE: Final = {"critical": "bold red", "warning": "yellow", "info": "cyan", None: "green"}
 OUTCOME: Final = {

@@ -12,7 +12,7 @@ from compaction_monitor.cli.exits import Code, Problem, extra
 from compaction_monitor.cli.scanning import scanned
 from compaction_monitor.cli.sources import Sources
 from compaction_monitor.cli.wording import plan
-from compaction_monitor.reports import Document, reaches
+from compaction_monitor.report.document import Document, reaches
 
 
 def scan(
@@ -52,7 +52,7 @@ def scan(
 
 def _write(path: Path, document: Document) -> None:
     with extra("adapters"):
-        from compaction_monitor.report_page import page
+        from compaction_monitor.report.page import page
     try:
         path.write_text(page(document, lambda found: plan(found).plain), encoding="utf-8")
     except OSError as error:

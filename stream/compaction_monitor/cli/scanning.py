@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from compaction_monitor.cli import output
 from compaction_monitor.cli.sources import Sources, read_session, reports
-from compaction_monitor.reports import Document, scan_document
+from compaction_monitor.report.document import Document, scan_document
 from compaction_monitor.rules import Rules
 
 if TYPE_CHECKING:

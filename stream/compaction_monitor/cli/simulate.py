@@ -159,5 +159,11 @@ def _table(title: str, columns: Iterable[str], rows: Iterable[Iterable[str]], no
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(cell, style="green" if cell == "met" else "yellow" if "short by" in cell else "") for cell in row))
+        table.add_row(*(Text(cell, style=_style(cell)) for cell in row))
     return table
+
+
+def _style(cell: str) -> str:
+    if cell.startswith("met"):
+        return "green"
+    return "yellow" if cell.startswith("short by") else ""

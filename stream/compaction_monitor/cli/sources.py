@@ -17,7 +17,7 @@ from compaction_events.errors import ContractError, Fault, Reason
 from compaction_events.facts import Fact, RoundCompleted
 from compaction_events.findings import FINDING_TYPES
 from compaction_monitor.cli.exits import Code, Problem, extra
-from compaction_monitor.reports import SessionReport
+from compaction_monitor.report.document import SessionReport
 from compaction_monitor.rules import Rules
 
 if TYPE_CHECKING:

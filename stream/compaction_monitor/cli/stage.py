@@ -24,7 +24,7 @@ from compaction_monitor.cli.broker import EMBEDDED, broker_problems, load
 from compaction_monitor.cli.exits import Code, Problem, extra
 
 if TYPE_CHECKING:
-    from compaction_monitor.settings import Settings
+    from compaction_monitor.shell.settings import Settings
 
 READY_S = 45.0
 STOP_S = 12.0
@@ -86,7 +86,7 @@ def _interrupted_by_signals() -> Iterator[None]:
 
 @contextmanager
 def _folder() -> Iterator[Path]:
-    from compaction_monitor.embedded import default_data_dir
+    from compaction_monitor.shell.embedded import default_data_dir
 
     cache = default_data_dir().parent
     cache.mkdir(parents=True, exist_ok=True)
@@ -102,7 +102,7 @@ def _broker(wanted: str, folder: Path, tell: Callable[[str], None]) -> Iterator[
     if wanted != EMBEDDED:
         yield wanted
         return
-    from compaction_monitor.embedded import EmbeddedBroker, EmbeddedBrokerError
+    from compaction_monitor.shell.embedded import EmbeddedBroker, EmbeddedBrokerError
 
     tell("starting the embedded broker")
     broker = EmbeddedBroker(folder / "broker")
@@ -179,7 +179,7 @@ def _free_port() -> int:
 def _delete_topics(settings: Settings, names: list[str]) -> None:
     """On a broker of others: only what this run created."""
     with extra("monitor"):
-        from compaction_monitor import client
+        from compaction_monitor.shell import client
 
     async def delete() -> None:
         async with client.admin(settings) as admin:

@@ -14,8 +14,8 @@ from compaction_monitor.cli.broker import Broker, Set, broker_problems, client_s
 from compaction_monitor.cli.exits import Code, extra
 
 if TYPE_CHECKING:
-    from compaction_monitor.settings import Settings
-    from compaction_monitor.topics import Plan, Topic
+    from compaction_monitor.shell.settings import Settings
+    from compaction_monitor.shell.topics import Plan, Topic
 
 app = typer.Typer(help="The topics a monitor needs: what the broker lacks, and creating it.", no_args_is_help=True)
 DAY_S = 86_400
@@ -68,7 +68,7 @@ def apply(
 def wanted(settings: Settings, replication_factor: int = 1, days: tuple[float, ...] = (7, 7, 30, 14)) -> tuple[Topic, ...]:
     """Every topic of a monitor with these settings; `days` of retention: events, outcomes, findings, dead letters."""
     with extra("monitor"):
-        from compaction_monitor import topics
+        from compaction_monitor.shell import topics
     return topics.expected(
         app_id=settings.app_id,
         events=settings.events_topics,
@@ -83,14 +83,14 @@ def wanted(settings: Settings, replication_factor: int = 1, days: tuple[float, .
 
 async def create(settings: Settings, topics_wanted: tuple[Topic, ...]) -> Plan:
     """Create what is missing of these topics."""
-    from compaction_monitor import client, topics
+    from compaction_monitor.shell import client, topics
 
     async with client.admin(settings) as admin:
         return await topics.apply(admin, topics_wanted)
 
 
 async def _compare(settings: Settings, topics_wanted: tuple[Topic, ...]) -> Plan:
-    from compaction_monitor import client, topics
+    from compaction_monitor.shell import client, topics
 
     async with client.admin(settings) as admin:
         return topics.plan(topics_wanted, await topics.read(admin, topics_wanted))

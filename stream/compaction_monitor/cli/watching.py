@@ -14,7 +14,7 @@ from compaction_events.findings import Alert, AlertRaised, RemediationRequested,
 from compaction_monitor.cli.charts import glyphs
 from compaction_monitor.cli.render import OUTCOME, STYLE
 from compaction_monitor.cli.wording import plan
-from compaction_monitor.reports import reaches, stamp
+from compaction_monitor.report.document import reaches, stamp
 
 MAX_KEPT = 100_000
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.text import Text
 
-from compaction_monitor.reports import Document
+from compaction_monitor.report.document import Document
 
 
 def counted(count: int, noun: str) -> str:

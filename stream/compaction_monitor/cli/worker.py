@@ -21,7 +21,7 @@ from compaction_monitor.rules import Rules
 from compaction_monitor.rules_file import RulesFileError, read_rules
 
 if TYPE_CHECKING:
-    from compaction_monitor.settings import Settings
+    from compaction_monitor.shell.settings import Settings
 
 
 def worker(
@@ -81,14 +81,14 @@ def _rules(settings: Settings) -> Rules:
 def _run(settings: Settings, rules: Rules) -> int:
     with extra("monitor"):
         from compaction_monitor.core import MonitorCore
-        from compaction_monitor.worker import run_worker
+        from compaction_monitor.shell.worker import run_worker
     return run_worker(settings, MonitorCore(rules, settings.partitions, settings.outcomes_topic))
 
 
 @contextmanager
 def _embedded(settings: Settings, pairs: list[str] | None, given: dict[str, Any]) -> Iterator[Settings]:
     """A broker of our own on the configured port, with all topics; the settings that go with it."""
-    from compaction_monitor.embedded import EmbeddedBroker, EmbeddedBrokerError
+    from compaction_monitor.shell.embedded import EmbeddedBroker, EmbeddedBrokerError
 
     # The configured port, so that the other commands find it without being told.
     broker = EmbeddedBroker(port=int(settings.brokers[0].rpartition(":")[2]))

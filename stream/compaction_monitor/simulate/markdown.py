@@ -24,13 +24,14 @@ def figure_cells(figure: dict[str, Any]) -> tuple[str, str, str, str]:
     """A figure's cells: what, as observed, as simulated, and the verdict in words.
 
     >>> figure_cells({"name": "spans", "observed": "37", "mean": 40.0, "sd": 1.0, "digits": 0, "met": False,
-    ...               "short_by": 2.0, "why": "it is not told"})
+    ...               "short_by": 2.0, "off_by": 3.0, "why": "it is not told"})
     ('spans', '37', '40 ± 1', 'short by 2.0: it is not told')
     """
-    digits = figure["digits"]
+    digits, off = figure["digits"], figure["off_by"]
     simulated = f"{figure['mean']:.{digits}f} ± {figure['sd']:.{digits}f}"
     if figure["met"]:
-        verdict = "met"
+        apart = off is not None and abs(off) > 0.5 * 10**-digits
+        verdict = f"met; the mean is off by {off:+.{digits}f}" if apart else "met"
     else:
         why = f": {figure['why']}" if figure["why"] else ""
         verdict = f"short by {figure['short_by']:.{digits + 1}f}{why}"

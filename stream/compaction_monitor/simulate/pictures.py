@@ -93,8 +93,8 @@ def _panel(panel: Panel, axis: str, xs: Sequence[float], series: dict[str, Any],
         _, level = at(first, value)
         parts.append(f'<path d="M{_LEFT} {level:.1f}H{_WIDTH - _RIGHT}" stroke="#dddddd" stroke-width="1"/>')
         parts.append(_text(_LEFT - 6, level + 4, f"{value:.{panel.digits}f}", 10, anchor="end"))
-    ticks = (first, first + (last - first) / 2, last)
-    parts += [_text(at(x, 0)[0], y + _PANEL + 15, f"{axis} {x:.0f}", 10, anchor="middle") for x in ticks]
+    ticks = ((first, "start"), (round((first + last) / 2), "middle"), (last, "end"))
+    parts += [_text(at(x, 0)[0], y + _PANEL + 15, f"{axis} {x:.0f}", 10, anchor=anchor) for x, anchor in ticks]
     if panel.limit is not None:
         _, level = at(first, panel.limit)
         parts.append(f'<path d="M{_LEFT} {level:.1f}H{_WIDTH - _RIGHT}" stroke="#666666" stroke-dasharray="5 4"/>')

@@ -23,7 +23,7 @@ from compaction_events.findings import (
     RemediationRequested,
     Resume,
 )
-from compaction_monitor.plans import in_plan_order
+from compaction_monitor.checks.plans import in_plan_order
 from compaction_monitor.simulate.answering import Done, Handler, answered
 from compaction_monitor.simulate.material import Ints
 from compaction_monitor.simulate.researcher import Researcher

@@ -11,13 +11,13 @@ from itertools import pairwise
 from typing import Any, Final
 
 from compaction_events.facts import CheckpointRegenerated, CheckpointWritten, Fact, PropositionMissed
-from compaction_monitor.plans import plan_rebalance
-from compaction_monitor.regeneration import Limits, judge
-from compaction_monitor.retention import Before, Trial, churn, member_loss
+from compaction_monitor.checks.plans import plan_rebalance
+from compaction_monitor.checks.regeneration import Limits, judge
 from compaction_monitor.simulate.hierarchy import BITS_PER_TOKEN, Budgets, Node, entropy, need_tokens
 from compaction_monitor.simulate.keeper import ROOT, Keeper
 from compaction_monitor.simulate.loop import Watched
 from compaction_monitor.simulate.rebalancing import KeepController, Remedy
+from compaction_monitor.state.retention import Before, Trial, churn, member_loss
 
 HALF_TURNS: Final = 1_280
 """Twenty hours: the loop is switched on then."""

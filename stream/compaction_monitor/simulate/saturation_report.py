@@ -59,7 +59,6 @@ def _twenty_hours(results: Results) -> list[Figure]:
 
     return [
         near("root regenerations, first 20 hours", 4, of("first_half"), 1, observed="4"),
-        within("the same, second 20 hours without the loop", 1, 99, of("second_half_alone"), "not observed", 1),
         near("root rewrites, second 20 hours with the loop", 1, of("rewrites"), 1, _ONE, observed="1"),
         within("constraints lost again after the loop's rebalance", 0, 0, of("lost_again"), "none", 1),
         *(

@@ -15,7 +15,7 @@ from compaction_events.codec import ce_id
 from compaction_events.facts import CheckpointWritten, ChildVersion, Fact, RoundCompleted, SessionStarted, SummaryKind
 from compaction_monitor.fold import fold
 from compaction_monitor.rules import Rules
-from compaction_monitor.state import Session as State
+from compaction_monitor.state.session import Session as State
 from tests.compaction_events.adapters.fixtures import Lcm, facts, hierarchy, minute
 
 LAYOUTS = ("lossless-claw", "hermes-lcm")

@@ -22,7 +22,7 @@ from compaction_monitor.cli.sources import EVENTS, Item
 from compaction_monitor.cli.watching import Filter, finding_text
 from compaction_monitor.fold import fold
 from compaction_monitor.rules import Rules
-from compaction_monitor.state import Session
+from compaction_monitor.state.session import Session
 from tests.compaction_monitor.cli.conftest import Record, Run
 
 NOBODY = "127.0.0.1:1"

@@ -13,9 +13,9 @@ from compaction_events.facts import Fact
 from compaction_events.findings import MAX_FINDING_BYTES
 from compaction_monitor.effects import CHECKPOINTS
 from compaction_monitor.harness import Offline
-from compaction_monitor.state import MAX_STATE_BYTES
-from compaction_monitor.tree import MAX_STEPS
-from compaction_monitor.tree_rows import MAX_TRACKED, MAX_UNSTATED, TrackedSet, kept_id
+from compaction_monitor.state.nodes import MAX_TRACKED, MAX_UNSTATED, TrackedSet, kept_id
+from compaction_monitor.state.session import MAX_STATE_BYTES
+from compaction_monitor.state.tree import MAX_STEPS
 from tests.compaction_monitor.tree.trees import ROOMY, SHORT, counted, props, reads, trial, under
 
 # One byte of JSON a character, two, four in UTF-8, and six for a control character.

@@ -8,11 +8,11 @@ import pytest
 
 from compaction_events.builders import at, missed, written
 from compaction_events.facts import Fact
-from compaction_monitor import forgetting
 from compaction_monitor.effects import CHECKPOINTS, SESSIONS
-from compaction_monitor.forgetting import oldest
 from compaction_monitor.harness import Offline
-from compaction_monitor.tree_rows import Ledger, Node
+from compaction_monitor.state.nodes import Ledger, Node
+from compaction_monitor.tree import forgetting
+from compaction_monitor.tree.forgetting import oldest
 from tests.compaction_monitor.tree.trees import SHORT, counted, evidence, in_short, props, reads, tracked, trial
 
 START = tracked(*props(1, 40), pinned=["p1"])

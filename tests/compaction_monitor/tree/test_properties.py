@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from compaction_events.builders import acknowledged, at, completed, ended, missed, regenerated, started, stated, written
 from compaction_events.facts import CheckpointRegenerated, CheckpointWritten, Fact
 from compaction_events.findings import MAX_FINDING_BYTES, Alert, RemediationRequested
-from compaction_monitor import forgetting
 from compaction_monitor.effects import CHECKPOINTS, SESSIONS
 from compaction_monitor.harness import Offline, Published
-from compaction_monitor.state import MAX_STATE_BYTES, Session
-from compaction_monitor.tree_rows import Ledger
+from compaction_monitor.state.nodes import Ledger
+from compaction_monitor.state.session import MAX_STATE_BYTES, Session
+from compaction_monitor.tree import forgetting
 from tests.compaction_monitor.tree.trees import ROOMY, SHORT, UNKNOWN, props, reads, under
 
 MANY = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])

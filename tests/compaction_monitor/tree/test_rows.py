@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from compaction_events.builders import stated, written
 from compaction_monitor.effects import CHECKPOINTS
 from compaction_monitor.harness import Offline, Rows
-from compaction_monitor.retention import Before, Capacity
-from compaction_monitor.state import NewerStateError
-from compaction_monitor.tree_cache import CACHED_BYTES, RowCache, SessionRows
-from compaction_monitor.tree_rows import NOTHING_TRACKED, Ledger, Node, Room, Tracked, TrackedSet, TrialSeen
+from compaction_monitor.state.cache import CACHED_BYTES, RowCache, SessionRows
+from compaction_monitor.state.nodes import NOTHING_TRACKED, Ledger, Node, Room, Tracked, TrackedSet, TrialSeen
+from compaction_monitor.state.retention import Before, Capacity
+from compaction_monitor.state.session import NewerStateError
 
 counts = st.integers(0, 2**53)
 masks = st.integers(0, 2**1000 - 1)

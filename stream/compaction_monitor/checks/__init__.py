@@ -1,0 +1,1 @@
+"""The rules: what a round or a trial regeneration says. Pure functions, no alerts."""

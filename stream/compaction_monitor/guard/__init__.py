@@ -1,0 +1,1 @@
+"""The guard in the agent's own process."""

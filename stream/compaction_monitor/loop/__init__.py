@@ -1,0 +1,1 @@
+"""From what a check says to alerts, and to orders and what becomes of them."""

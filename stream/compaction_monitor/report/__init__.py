@@ -1,0 +1,1 @@
+"""What `scan` tells: a document, and a page of it."""

@@ -1,0 +1,1 @@
+"""Everything between Kafka and the pure middle."""

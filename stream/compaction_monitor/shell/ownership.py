@@ -1,0 +1,196 @@
+"""Which partition numbers this worker owns, from claim to revocation.
+
+An assignment goes through: `claim` (fence earlier owners, their last transaction ends) → recovery (`tables`) → `open`
+(where to go on, or a refusal to) → lanes at work → `close` (the transaction under way ends, the rest is dropped).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from aiokafka.errors import KafkaError
+from faust.types import TP
+
+from compaction_monitor.effects import PROGRESS, Core
+from compaction_monitor.shell.lanes import EX_CONFIG, Lane, Outlets, decode_progress
+from compaction_monitor.shell.metrics import Metrics
+from compaction_monitor.shell.settings import Settings
+from compaction_monitor.shell.store import Stores
+from compaction_monitor.shell.transactions import Transactor, stop_all
+from compaction_monitor.state.session import NewerStateError
+
+log = logging.getLogger(__name__)
+
+SILENT_S = 5.0
+
+
+class Refusal(Exception):
+    """The worker must not go on with what it found; the operator has to decide (exit 78)."""
+
+
+class Ownership:
+    """The owned partition numbers and what they need.
+
+    Attributes:
+        lanes: One for each partition number at work; empty while recovering.
+        phase: What the worker is doing, for `/ready`.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        core: Core,
+        stores: Stores,
+        metrics: Metrics,
+        outlets: Outlets,
+        consumer: Callable[[], Any],
+        end_process: Callable[[int, str], None],
+    ) -> None:
+        self.lanes: dict[int, Lane] = {}
+        self.phase = "starting"
+        self._settings, self._core, self._stores, self._metrics = settings, core, stores, metrics
+        self._outlets, self._consumer, self._end_process = outlets, consumer, end_process
+        self._transactors: dict[int, Transactor] = {}
+        self._epoch = 0
+        self._close_timeout_s = min(3.0, settings.shutdown_timeout_s / 2)
+
+    async def claim(self, partitions: Iterable[int]) -> None:
+        """Fence whoever owned these before, ourselves included."""
+        self.phase = "recovering"
+        self._metrics.recovery_started()
+        await self._release()
+        wanted = {partition: self._transactor(partition) for partition in partitions}
+        self._transactors = wanted
+        await asyncio.gather(*(self._start(transactor) for transactor in wanted.values()))
+
+    def _transactor(self, partition: int) -> Transactor:
+        settings = self._settings
+        return Transactor(
+            partition,
+            f"{settings.app_id}-{partition}",
+            settings.client_options(),
+            timeout_s=settings.transaction_timeout_s,
+            request_s=settings.request_timeout_s,
+        )
+
+    async def _start(self, transactor: Transactor) -> None:
+        while True:
+            try:
+                return await transactor.start()
+            except KafkaError as exc:
+                if not exc.retriable:
+                    raise
+                log.warning("transactional producer not started, trying again: %r", exc)
+                await asyncio.sleep(0.5)
+
+    async def open(self) -> bool:
+        """Put the recovered partitions to work.
+
+        Returns:
+            False when the assignment has changed meanwhile, or the worker refuses to go on.
+        """
+        epoch = self._epoch
+        assigned = self._consumer().assignment()
+        partitions = sorted({tp.partition for tp in assigned})
+        inputs = [TP(topic, partition) for partition in partitions for topic in self._settings.input_topics]
+        if set(partitions) != set(self._transactors) or not assigned.issuperset(inputs):
+            # The leader of the group saw only some of the topics, ours or its own.
+            log.warning("assigned only some topics of the partitions %s; asking for another assignment", partitions)
+            await self._consumer().rejoin()
+            return False
+        starts = await self._consumer().earliest_offsets(*inputs) if inputs else {}
+        ends = await self._consumer().highwaters(*inputs) if inputs else {}
+        if epoch != self._epoch:
+            return False
+        try:
+            for partition in partitions:
+                self.lanes[partition] = self._lane(partition, starts, ends)
+        except (Refusal, NewerStateError) as exc:
+            self._end_process(EX_CONFIG, str(exc))
+            return False
+        self.phase = "working"
+        self._metrics.recovery_ended()
+        return True
+
+    def _lane(self, partition: int, starts: dict[TP, int], ends: dict[TP, int]) -> Lane:
+        topics = self._settings.input_topics
+        expected = {topic: self._go_on_from(TP(topic, partition), starts, ends) for topic in topics}
+        outcomes = self._settings.outcomes_topic
+        store = self._stores[partition]
+        return Lane(
+            partition,
+            core=self._core.open(partition, store),
+            store=store,
+            transactor=self._transactors[partition],
+            consumer=self._consumer(),
+            outlets=self._outlets,
+            settings=self._settings,
+            metrics=self._metrics,
+            expected=expected,
+            ticks_from={outcomes: ends[TP(outcomes, partition)]},
+            end_process=self._end_process,
+        )
+
+    def _go_on_from(self, tp: TP, starts: dict[TP, int], ends: dict[TP, int]) -> int:
+        """The position to read an input from: what the progress row says, if the log still has it."""
+        row = self._stores[tp.partition].get(PROGRESS, tp.topic.encode())
+        start, end = starts[tp], ends[tp]
+        if row is None:
+            return start
+        progress = decode_progress(row)
+        if progress > end:
+            return self._new_log(tp, progress, start, end)
+        if progress < start:
+            lost = start - progress
+            log.error("%s: %d records were deleted by retention before they were read; going on at %d", tp, lost, start)
+            self._metrics.lost(tp.topic, lost)
+        return max(progress, start)
+
+    def _new_log(self, tp: TP, progress: int, start: int, end: int) -> int:
+        if tp.topic not in self._settings.accept_new_log:
+            raise Refusal(
+                f"{tp.topic} partition {tp.partition} ends at {end}, but was read up to {progress}: the topic was recreated "
+                f"or lost data. To read the new one from its start: worker --accept-new-log {tp.topic}"
+            )
+        log.warning("%s: a new log is accepted: from %d instead of %d", tp, start, progress)
+        return start
+
+    def deliver(self, message: Any) -> None:
+        """Hand a message of the transport to its lane; without one it belongs to a partition that was revoked."""
+        lane = self.lanes.get(message.partition)
+        if lane is not None:
+            lane.deliver(message)
+
+    def positions(self) -> dict[TP, int]:
+        """Where every input of every lane is to be read from."""
+        return {TP(topic, lane.partition): at for lane in self.lanes.values() for topic, at in lane.expected.items()}
+
+    def unready(self) -> list[str]:
+        if self.phase != "working":
+            return [self.phase]
+        reasons = [reason for lane in self.lanes.values() if (reason := lane.unready())]
+        silent_s = self._consumer().silent_s() if self.lanes else 0.0
+        if silent_s > SILENT_S:
+            reasons.append(f"no broker has answered a fetch for {silent_s:.0f} s")
+        return reasons
+
+    async def close(self) -> None:
+        """Stop all lanes; bounded."""
+        self._epoch += 1
+        self.phase = "rebalancing"
+        lanes, self.lanes = self.lanes, {}
+        await asyncio.gather(*(lane.close(self._close_timeout_s) for lane in lanes.values()))
+
+    async def stop(self) -> None:
+        """Stop for good."""
+        await self.close()
+        self.phase = "stopping"
+        await self._release()
+        self._stores.close()
+
+    async def _release(self) -> None:
+        transactors, self._transactors = self._transactors, {}
+        await stop_all(transactors.values())

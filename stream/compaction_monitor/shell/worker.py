@@ -1,0 +1,172 @@
+"""The worker process: `run_worker` runs the app until a signal or a reason to end, and returns the exit code.
+
+| code | meaning |
+|---|---|
+| 0 | stopped by SIGTERM or SIGINT |
+| 69 | no broker answers |
+| 70 | a fault in the program |
+| 75 | fenced, or paused for longer than the session timeout: start it again |
+| 78 | the settings or what is in the topics need a decision; the last line says which |
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from contextlib import suppress
+
+from aiokafka.errors import KafkaError
+from faust.exceptions import ConsistencyError
+
+from compaction_monitor.effects import Core
+from compaction_monitor.shell import topics
+from compaction_monitor.shell.app import make_app, new_event_loop
+from compaction_monitor.shell.lanes import EX_CONFIG, EX_FENCED, EX_SOFTWARE
+from compaction_monitor.shell.settings import Settings, SettingsError
+from compaction_monitor.shell.web import WebServer
+
+log = logging.getLogger(__name__)
+
+EX_UNAVAILABLE = 69
+HEARTBEAT_S = 0.5
+
+
+def _end(code: int, reason: str) -> None:
+    log.critical("exit %d: %s", code, reason)
+    logging.shutdown()
+    os._exit(code)
+
+
+class _Process:
+    """One run of the worker: waits for what ends it, and ends it in time."""
+
+    def __init__(self, settings: Settings, core: Core) -> None:
+        self._settings = settings
+        self._code: int | None = None
+        self._reason = ""
+        self._over = asyncio.Event()
+        self._app = make_app(settings, core, end_process=self.exit)
+        self._web = WebServer(
+            self._app.metrics,
+            host=settings.web_host,
+            port=settings.web_port,
+            dead=lambda: [self._reason] if self._code else [],
+            unready=self._app.owned.unready,
+        )
+
+    def exit(self, code: int, reason: str) -> None:
+        """End the process; the first reason counts."""
+        if code == EX_FENCED:
+            # Another worker may own our partitions: touch nothing any more, the group and the stores included.
+            _end(code, reason)
+        if self._code is None:
+            self._code, self._reason = code, reason
+            log.log(logging.CRITICAL if code else logging.INFO, "ending: %s", reason)
+            # Everything that is committed is durable, so a process that does not stop by itself can be ended anywhere.
+            timer = threading.Timer(self._settings.shutdown_timeout_s, _end, (code, f"{reason} (did not stop in time)"))
+            timer.daemon = True
+            timer.start()
+        self._over.set()
+
+    async def run(self) -> int:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            with suppress(NotImplementedError):  # Windows has no signal handlers in its loop
+                loop.add_signal_handler(number, self.exit, 0, f"signal {number.name}")
+        try:
+            port = await self._web.start()
+            log.info("web server on http://%s:%d", self._settings.web_host, port)
+        except OSError as exc:
+            self.exit(EX_CONFIG, f"web_host, web_port {self._settings.web_host}:{self._settings.web_port}: {exc.strerror}")
+        tasks = [loop.create_task(self._start()), loop.create_task(self._heartbeat())]
+        await self._over.wait()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._app.stop()
+        await self._web.stop()
+        log.log(logging.CRITICAL if self._code else logging.INFO, "exit %d: %s", self._code, self._reason)
+        return self._code or 0
+
+    async def _start(self) -> None:
+        try:
+            await check_topics(self._settings, set(self._app.tables.changelog_topics))
+            await self._app.start()
+            await self._app._crashed.wait()
+            self._crashed()
+        except SettingsError as exc:
+            self.exit(EX_CONFIG, str(exc))
+        except KafkaError as exc:
+            self.exit(EX_UNAVAILABLE, f"no broker answers at {', '.join(self._settings.brokers)}, or it refuses: {exc!r}")
+        except asyncio.CancelledError:
+            raise
+        except Exception as exc:
+            log.exception("the app failed")
+            self.exit(EX_SOFTWARE, repr(exc))
+
+    async def _heartbeat(self) -> None:
+        """Notice that the process was paused: another worker may own its partitions since, and has their state."""
+        limit = self._settings.session_timeout_s
+        while True:
+            before = time.monotonic()
+            await asyncio.sleep(HEARTBEAT_S)
+            paused = time.monotonic() - before - HEARTBEAT_S
+            if paused > limit:
+                self.exit(EX_FENCED, f"paused for {paused:.0f} s, longer than the session timeout of {limit:g} s")
+            elif self._app.crashed:
+                self._crashed()
+
+    def _crashed(self) -> None:
+        reason = self._app.crash_reason
+        if isinstance(reason, ConsistencyError):
+            path = self._settings.datadir / self._settings.app_id
+            detail = " ".join(str(reason).split())  # Faust's are several lines long
+            self.exit(EX_CONFIG, f"the local store below {path} is ahead of its changelog, which lost data: {detail}")
+        elif isinstance(reason, KafkaError | TimeoutError):
+            self.exit(EX_UNAVAILABLE, f"the brokers do not answer, or refuse: {reason!r}")
+        else:
+            self.exit(EX_SOFTWARE, f"Faust ended: {reason!r}")
+
+
+async def check_topics(settings: Settings, changelogs: set[str]) -> None:
+    """Every topic exists with the configured partition count.
+
+    Raises:
+        SettingsError: One does not.
+        KafkaError: No broker answers, or it refuses.
+    """
+    async with topics.connect(**settings.client_options()) as admin:
+        # All are asked for, not these by name: asking for a missing one creates it where auto-create is on.
+        described = {topic["topic"]: len(topic["partitions"]) for topic in await admin.describe_topics()}
+    counts = {name: described.get(name, 0) for name in (*settings.topics, *sorted(changelogs))}
+    missing = [name for name, count in counts.items() if not count]
+    if missing:
+        raise SettingsError(f"topics missing: {', '.join(missing)}. `topics apply` creates them")
+    if set(counts.values()) != {settings.partitions}:
+        listed = ", ".join(f"{name} {count}" for name, count in counts.items())
+        raise SettingsError(f"every topic must have {settings.partitions} partitions (setting partitions); found: {listed}")
+
+
+def run_worker(settings: Settings, core: Core) -> int:
+    """Run the worker until it is told to end.
+
+    Returns:
+        The exit code; see the table at the top.
+    """
+
+    async def main() -> int:
+        return await _Process(settings, core).run()
+
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        try:
+            code = runner.run(main())
+        except (SettingsError, KafkaError) as exc:
+            log.critical("exit %d: %s", EX_CONFIG, exc)
+            code = EX_CONFIG
+    sys.stdout.flush()
+    return code

@@ -1,0 +1,1 @@
+"""What is remembered: a session, its checkpoints, and how they are stored."""

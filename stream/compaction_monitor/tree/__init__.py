@@ -1,0 +1,1 @@
+"""Checkpoint facts: what is tracked, missed, tried, committed, forgotten."""

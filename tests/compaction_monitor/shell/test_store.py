@@ -1,0 +1,97 @@
+"""Both stores keep the same promises."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from compaction_monitor.effects import CHECKPOINTS, PROGRESS, SESSIONS
+from compaction_monitor.shell.store import MAX_AWAY_S, PartitionStore, Stores
+
+keys = st.binary(min_size=1, max_size=4)
+changes = st.lists(st.tuples(keys, st.none() | st.binary(max_size=4)), max_size=30)
+
+
+class Change(NamedTuple):
+    key: bytes
+    value: bytes | None
+
+
+@pytest.fixture(params=["rocksdict", "memory"])
+def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stores]:
+    made = Stores(request.param, tmp_path, 8)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def store(stores: Stores) -> PartitionStore:
+    return stores[0]
+
+
+def test_rows_and_their_offset_are_written_together(store: PartitionStore) -> None:
+    assert store.offset(SESSIONS) is None
+    store.write({SESSIONS: {b"a": b"1"}, PROGRESS: {b"t": b"2"}}, {SESSIONS: 7, PROGRESS: 9})
+    assert (store.get(SESSIONS, b"a"), store.get(PROGRESS, b"t")) == (b"1", b"2")
+    assert (store.offset(SESSIONS), store.offset(PROGRESS), store.offset(CHECKPOINTS)) == (7, 9, None)
+    store.write({SESSIONS: {b"a": None}}, {SESSIONS: 8})
+    assert store.get(SESSIONS, b"a") is None
+    assert store.offset(SESSIONS) == 8
+
+
+def test_the_last_value_of_a_changelog_fetch_wins(store: PartitionStore) -> None:
+    store.apply(SESSIONS, [Change(b"a", b"1"), Change(b"b", b"1"), Change(b"a", b"2"), Change(b"b", None)], 12)
+    assert (store.get(SESSIONS, b"a"), store.get(SESSIONS, b"b"), store.offset(SESSIONS)) == (b"2", None, 12)
+
+
+def test_tables_do_not_meet(store: PartitionStore) -> None:
+    store.write({SESSIONS: {b"a": b"s"}, CHECKPOINTS: {b"a": b"c"}, PROGRESS: {b"a": b"p"}}, {})
+    assert [store.get(table, b"a") for table in (SESSIONS, CHECKPOINTS, PROGRESS)] == [b"s", b"c", b"p"]
+    assert store.scan(SESSIONS, b"", 10) == [(b"a", b"s")]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50, deadline=None)
+@given(written=st.lists(changes, max_size=4), limit=st.integers(1, 5))
+def test_a_scan_sees_every_row_once_in_key_order(
+    stores: Stores, written: list[list[tuple[bytes, bytes | None]]], limit: int
+) -> None:
+    store = stores[0]
+    store.write({SESSIONS: dict.fromkeys((key for key, _ in store.scan(SESSIONS, b"", 10**6)), None)}, {})
+    wanted: dict[bytes, bytes] = {}
+    for batch in written:
+        store.write({SESSIONS: dict(batch), CHECKPOINTS: dict(batch)}, {})
+        wanted |= {key: value for key, value in dict(batch).items() if value is not None}
+        wanted = {key: value for key, value in wanted.items() if dict(batch).get(key, b"") is not None}
+    seen: list[tuple[bytes, bytes]] = []
+    while rows := store.scan(SESSIONS, seen[-1][0] if seen else b"", limit):
+        assert len(rows) <= limit
+        seen += rows
+    assert seen == sorted(wanted.items())
+
+
+def test_a_store_is_found_again_unless_it_was_away_too_long(tmp_path: Path) -> None:
+    """Longer away than tombstones are kept, and a deletion may have left the changelog unseen."""
+
+    def reopened(after: Callable[[Path], None]) -> bytes | None:
+        stores = Stores("rocksdict", tmp_path, 8)
+        stores[3].write({SESSIONS: {b"a": b"1"}}, {SESSIONS: 4})
+        stores.keep([])
+        after(tmp_path / "3")
+        value = stores[3].get(SESSIONS, b"a")
+        stores.close()
+        return value
+
+    def age(path: Path) -> None:
+        long_ago = time.time() - MAX_AWAY_S - 60
+        for entry in path.iterdir():
+            os.utime(entry, (long_ago, long_ago))
+
+    assert reopened(lambda path: None) == b"1"
+    assert reopened(age) is None
