@@ -265,6 +265,52 @@ CHAIN_AFTER_ALL = [
     ),
 ]
 
+FAILED_TWICE_ALIKE = [
+    Event("it starts", started(source_spans=100)),
+    Event("an error; another check is open too", tree_round(1, 600, 19, summary_kind="error"),
+          [*FLOOR, "raised summary_failed critical #1", "order recompact for summary_failed #1"]),
+    Event("a second one: no worse, but what was asked for did not help", tree_round(2, 600, 19, summary_kind="error"),
+          ["raised summary_failed critical #2", "withdrawn recompact superseded",
+           "order escalate_to_raw for summary_failed #1"]),
+    Event("the floor is over, the failures go on", tree_round(3, 600, 20, summary_kind="error"),
+          ["resolved provenance_floor critical recovered", "withdrawn rehydrate resolved"]),
+]  # fmt: skip
+
+FAILED_AGAIN = [
+    Event("it starts", started(source_spans=100)),
+    Event("an error", tree_round(1, 600, 90, summary_kind="error"),
+          ["raised summary_failed critical #1", "order recompact for summary_failed #1"]),
+    Event("a good one", tree_round(2, 600, 90, summary_kind="ok"),
+          ["resolved summary_failed critical recovered", "withdrawn recompact resolved"]),
+    Event("the first of a new row: its order waits for the cool-down", tree_round(3, 600, 90, summary_kind="error"),
+          ["raised summary_failed critical #1"]),
+]  # fmt: skip
+
+PINNED = [
+    Event("it starts", started(source_spans=100, max_depth=3)),
+    *(Event(f"round {n} at the deepest level", tree_round(n, 600, 90, None, 3)) for n in range(1, 6)),
+    Event("a sixth, and nothing falls: told, and nothing asked for", tree_round(6, 600, 90, None, 3),
+          ["raised depth_pinned info #1"]),
+    Event("now it costs spans", tree_round(7, 600, 80, None, 3),
+          ["raised depth_pinned warning #2", "order cap_depth for depth_pinned #1"]),
+    Event("below", tree_round(8, 600, 80, None, 2),
+          ["resolved depth_pinned warning recovered", "withdrawn cap_depth resolved"]),
+]  # fmt: skip
+
+NEVER_MILDER = [
+    Event("it starts", started(source_spans=100)),
+    Event("s1 is an orphan, by measurement", with_summaries(1, {"s1": 0, "s2": 0, "s3": 1}),
+          ["raised orphaned_summary critical #1 s1 s2", "order escalate_to_raw for orphaned_summary #1 s1"]),
+    Event("s3 joins, inferred: a warning by itself, but the alert is critical",
+          with_summaries(2, {"s1": 0, "s3": 0}, basis="inferred"), ["raised orphaned_summary critical #2 s1 s3"]),
+    Event("another check opens", tree_round(3, 600, 19), FLOOR),
+    Event("s1 leaves, and nothing else does; the order about s3 has waited three rounds",
+          with_summaries(4, {"s1": 1, "s3": 0}), ["order escalate_to_raw for orphaned_summary #1 s3"]),
+    Event("the session ends: each alert once", ended(400),
+          ["resolved orphaned_summary critical ended", "withdrawn escalate_to_raw ended",
+           "resolved provenance_floor critical ended", "withdrawn rehydrate ended"]),
+]  # fmt: skip
+
 SEQUENCES = {
     "a session of one round": ONE_ROUND,
     "a chain of six passes": SIX_PASSES,
@@ -283,6 +329,10 @@ SEQUENCES = {
     "superseded": SUPERSEDED,
     "orphans join and leave": ORPHANS,
     "two failures in a row": FAILED_TWICE,
+    "two failures alike": FAILED_TWICE_ALIKE,
+    "a failure, a good one, a failure": FAILED_AGAIN,
+    "pinned, and then it costs": PINNED,
+    "never milder": NEVER_MILDER,
     "a chain after all": CHAIN_AFTER_ALL,
 }
 
@@ -356,6 +406,17 @@ ENDS = [
     Event("an end before that round", ended(89)),
     Event("the second end", ended(91), ["resolved provenance_floor critical ended"]),
 ]
+
+
+def test_what_is_superseded_names_what_took_its_place() -> None:
+    """The floor takes the place of the risk, too."""
+    monitor = Offline()
+    monitor.feed([started(source_spans=100), *(tree_round(n, 500 - 40 * n, 60 - 5 * n) for n in range(1, 5))])
+    floor, risk, _ = (one.finding for one in monitor.feed([tree_round(5, 300, 19)]))
+    assert isinstance(floor, AlertRaised)
+    assert isinstance(risk, AlertResolved)
+    assert (risk.name, risk.superseded_by) == ("inversion_risk", floor.id)
+    assert (floor.name, risk.evidence["window_first_round"]) == ("provenance_floor", 1)
 
 
 def test_ends() -> None:

@@ -23,7 +23,7 @@ from compaction_monitor.fold import fold
 from compaction_monitor.harness import Offline
 from compaction_monitor.loop.remedies import remedy
 from compaction_monitor.rules import AgentRules, Rules, Thresholds
-from compaction_monitor.state.session import Session
+from compaction_monitor.state.session import NewerStateError, Session, peek
 from tests.compaction_monitor.scenes import chain_pass, tree_round, with_summaries
 
 Change = Callable[[list[Fact]], list[Fact]]
@@ -271,6 +271,8 @@ class TestState:
             assert (session, fact) == kept
             assert (first.session, first.findings, first.counts) == (second.session, second.findings, second.counts)
             session = first.session
+            assert session is not None
+            assert Session.from_bytes(session.to_bytes()) == session
 
     @each_check
     def test_stored_and_read_after_every_fact_it_says_the_same(self, check: str) -> None:
@@ -285,6 +287,13 @@ class TestState:
         row = kept.session("session-1")
         assert row is not None
         assert Session.from_bytes(row.to_bytes()) == row
+
+
+def test_a_state_of_a_newer_version_is_left_alone() -> None:
+    row = Session(agent="agent").to_bytes().replace(b"[1,", b"[2,", 1)
+    for read in (Session.from_bytes, peek):
+        with pytest.raises(NewerStateError, match="a session's state has version 2, this code knows 1"):
+            read(row)
 
 
 class Worse(NamedTuple):
