@@ -1,7 +1,8 @@
-"""LangChain's summarisation middleware, watched: each pass is reported as it is made.
+"""LangChain's and deepagents' summarisation middlewares, watched: each pass is reported as it is made.
 
 The middleware stays the user's own; only its two hooks are wrapped, on this one object. A pass replaces the older messages
-by one summary, which the next pass swallows: a chain.
+by one summary, which the next pass swallows: a chain. deepagents keeps all messages in its state, and says beside them
+from which one on the model sees them, and the summary of those before.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from compaction_events.recorder import Message
 
 _Middleware = TypeVar("_Middleware")
 _SUMMARY = "summarization"
+_EVENT = "_summarization_event"
 
 
 def watch(middleware: _Middleware, live: Live, session_of: Callable[[Any, Any], str] | None = None) -> _Middleware:
@@ -45,6 +47,44 @@ def watch(middleware: _Middleware, live: Live, session_of: Callable[[Any, Any], 
 
     target.before_model, target.abefore_model = watched, awatched
     return middleware
+
+
+def watch_deepagents(middleware: _Middleware, live: Live, session_of: Callable[[Any, Any], str] | None = None) -> _Middleware:
+    """Wrap the hooks of deepagents' `SummarizationMiddleware`; returns the same object. Arguments as for `watch`."""
+    target: Any = middleware
+    wrap, awrap = target.wrap_model_call, target.awrap_model_call
+    session = session_of or _thread
+
+    def watched(request: Any, handler: Any) -> Any:
+        response = wrap(request, handler)
+        _report_event(live, session, request, response)
+        return response
+
+    async def awatched(request: Any, handler: Any) -> Any:
+        response = await awrap(request, handler)
+        _report_event(live, session, request, response)
+        return response
+
+    target.wrap_model_call, target.awrap_model_call = watched, awatched
+    return middleware
+
+
+def _report_event(live: Live, session: Callable[[Any, Any], str], request: Any, response: Any) -> None:
+    with guarded():
+        command = getattr(response, "command", None)
+        event = (getattr(command, "update", None) or {}).get(_EVENT)
+        if event:
+            before, after = _seen(request.messages, request.state.get(_EVENT)), _seen(request.messages, event)
+            live.passed(session(request.state, request.runtime), before, after)
+
+
+def _seen(messages: list[Any], event: Any) -> list[Message]:
+    """What the model sees of a state: all of it, or a summary and the messages after it."""
+    if not event:
+        return _messages(messages)
+    # The summary is in no state, and has no id there; where it cuts, only one does.
+    summary = Message(f"summary-{event['cutoff_index']}", said(event["summary_message"].content), depth=1)
+    return [summary, *_messages(messages[event["cutoff_index"] :])]
 
 
 def _report(live: Live, session: Callable[[Any, Any], str], state: Any, runtime: Any, found: list[Any], update: Any) -> None:

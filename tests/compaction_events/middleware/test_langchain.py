@@ -6,19 +6,17 @@ from typing import Any
 
 import pytest
 
-from compaction_events.middleware.langchain import watch
+from compaction_events.middleware.langchain import watch, watch_deepagents
 from tests.compaction_events.middleware.collected import RULE, Collected
 
 pytest.importorskip("langchain.agents.middleware.summarization", reason="pip install langchain")
 pytestmark = pytest.mark.filterwarnings("default")
 
 
-def agent(found: Collected) -> Any:
-    from langchain.agents import create_agent
-    from langchain.agents.middleware import SummarizationMiddleware
+def model() -> Any:
+    """Answers without end, each time with another number."""
     from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
     from langchain_core.messages import AIMessage
-    from langgraph.checkpoint.memory import InMemorySaver
 
     def replies() -> Any:
         number = 0
@@ -26,11 +24,18 @@ def agent(found: Collected) -> Any:
             number += 1
             yield AIMessage(f"Reply {number}: conf/app.toml")
 
-    model = GenericFakeChatModel(messages=replies())
-    middleware = SummarizationMiddleware(model, trigger=("messages", 5), keep=("messages", 2))
+    return GenericFakeChatModel(messages=replies())
+
+
+def agent(found: Collected) -> Any:
+    from langchain.agents import create_agent
+    from langchain.agents.middleware import SummarizationMiddleware
+    from langgraph.checkpoint.memory import InMemorySaver
+
+    middleware = SummarizationMiddleware(model(), trigger=("messages", 5), keep=("messages", 2))
     watched = watch(middleware, found.live("langchain"))
     assert watched is middleware
-    return create_agent(model, middleware=[watched], checkpointer=InMemorySaver())
+    return create_agent(model(), middleware=[watched], checkpointer=InMemorySaver())
 
 
 def turn(text: str) -> dict[str, Any]:
@@ -66,3 +71,33 @@ def test_threads_are_sessions() -> None:
         for thread in ("t", "u"):
             made.invoke(turn(f"Step {number}"), {"configurable": {"thread_id": thread}})
     assert [one[:2] for one in found.rounds] == [("t", 1), ("u", 1)]
+
+
+def deep_agent(found: Collected) -> Any:
+    backends = pytest.importorskip("deepagents.backends", reason="pip install deepagents")
+    summarization = pytest.importorskip("deepagents.middleware.summarization")
+    from langchain.agents import create_agent
+    from langgraph.checkpoint.memory import InMemorySaver
+
+    middleware = summarization.SummarizationMiddleware(
+        model(), backend=backends.StateBackend(), trigger=("messages", 5), keep=("messages", 2)
+    )
+    watched = watch_deepagents(middleware, found.live("deepagents"))
+    return create_agent(model(), middleware=[watched], checkpointer=InMemorySaver())
+
+
+def test_a_deep_agent_that_compacts_again_and_again() -> None:
+    found = Collected()
+    made = deep_agent(found)
+    for number in range(5):
+        made.invoke(turn(RULE if number == 0 else f"Step {number}"), {"configurable": {"thread_id": "t"}})
+    assert found.rounds == EXPECTED
+    assert [len(children) for _, children in found.edges] == [0, 1, 1]
+
+
+async def test_a_deep_agent_without_waiting() -> None:
+    found = Collected()
+    made = deep_agent(found)
+    for number in range(5):
+        await made.ainvoke(turn(RULE if number == 0 else f"Step {number}"), {"configurable": {"thread_id": "t"}})
+    assert found.rounds == EXPECTED
