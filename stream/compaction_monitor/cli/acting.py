@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 OBEYED_S: Final = 10.0
 ORDER_S: Final = 3.0
 PAUSE_S: Final = 0.05
-SEED: Final = 1_001
+SEED: Final = 1_001  # the first held-out one whose trials come to a verdict; in 1,000 all three stay undecided
 LOOPS_OWN: Final = "remediation_"
 
 

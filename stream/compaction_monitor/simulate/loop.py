@@ -52,10 +52,14 @@ class Watched:
             if self._also is not None:
                 self._also(fact)
             found = [published.finding for published in self._monitor.feed([fact])]
-            for finding in found:
-                self.heard.append(Heard(fact, finding))
-                if self._obey is not None and isinstance(finding, RemediationRequested):
-                    waiting.extendleft(reversed(list(self._obey(finding))))
+            self.heard += [Heard(fact, finding) for finding in found]
+            waiting.extendleft(reversed(self._obeyed(found)))
+
+    def _obeyed(self, found: Iterable[Finding]) -> list[Fact]:
+        """What is reported of the orders among these findings, one order after the other."""
+        if self._obey is None:
+            return []
+        return [fact for order in found if isinstance(order, RemediationRequested) for fact in self._obey(order)]
 
     def firsts(self) -> dict[str, Fact]:
         """The fact for which each check first raised an alert, in the order of the alerts."""
