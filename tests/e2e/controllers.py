@@ -6,6 +6,7 @@ import argparse
 import logging
 import os
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from compaction_events.controller import Controller, OrderRejectedError
@@ -14,6 +15,8 @@ from compaction_events.facts import AckStatus
 from compaction_events.findings import RemediationRequested
 from compaction_monitor.example_agent.agent import RemoteAgent
 
+DEADLINE_S = 60
+
 
 class AnswersTwice(Controller):
     """Says `completed` once more."""
@@ -21,6 +24,18 @@ class AnswersTwice(Controller):
     def _answer(self, emitter: Emitter, order: RemediationRequested, status: AckStatus, detail: str | None = None) -> None:
         for _ in range(2 if status is AckStatus.completed else 1):
             super()._answer(emitter, order, status, detail)
+
+
+class DiesInBetween(Controller):
+    """Has said `accepted`, and is gone."""
+
+    def _answer(self, emitter: Emitter, order: RemediationRequested, status: AckStatus, detail: str | None = None) -> None:
+        super()._answer(emitter, order, status, detail)
+        emitter.flush(DEADLINE_S)
+        self.halt()
+        os._exit(9)
+
+    halt: Callable[[], object]
 
 
 def refuse(_: RemediationRequested) -> str:
@@ -33,14 +48,6 @@ def fail(_: RemediationRequested) -> str:
 
 def lie(_: RemediationRequested) -> str:
     return "as you wish"
-
-
-def die_in_between(agent: RemoteAgent) -> Any:
-    def handler(_: RemediationRequested) -> str:
-        agent.tell("halt")
-        os._exit(9)
-
-    return handler
 
 
 def main() -> None:
@@ -56,10 +63,12 @@ def main() -> None:
         "findings_topic": f"{given.prefix}.findings",
         "outcomes_topic": f"{given.prefix}.outcomes",
     }
-    handlers = {"refuse": refuse, "fail": fail, "lie": lie, "die": die_in_between(remote), "twice": remote.halt_and_rehydrate}
-    kind = AnswersTwice if given.how == "twice" else Controller
+    kind = {"twice": AnswersTwice, "die": DiesInBetween}.get(given.how, Controller)
     controller = kind(given.broker, agent=given.agent, **options)
-    controller.on("halt_and_rehydrate")(handlers[given.how])
+    if isinstance(controller, DiesInBetween):
+        controller.halt = lambda: remote.tell("halt")
+    handlers = {"refuse": refuse, "fail": fail, "lie": lie}
+    controller.on("halt_and_rehydrate")(handlers.get(given.how, remote.halt_and_rehydrate))
     controller.on("resume")(remote.resume)
     controller.on("cap_depth")(remote.cap_depth)
     with controller:
