@@ -47,7 +47,7 @@ clean:
 # The demo installs what it runs, the tests all extras. pyproject.toml changed: installed anew.
 $(VENV)/.demo: pyproject.toml | $(BIN)/python
 	@echo "Installing into $(VENV); once, about a minute" >&2
-	@$(PIP) --editable '.[adapters,embedded,emitter,monitor]'
+	@$(PIP) --editable '.[adapters,embedded,emitter,monitor,simulate]'
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/python

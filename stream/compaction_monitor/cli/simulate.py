@@ -52,7 +52,7 @@ def inversion(
         run.watched(seed, loop=False, also=tell)
 
     _emit(emit, "reference-researcher", seeds, sessions)
-    _show(inversion_report.report(_measured(run.measure, seeds)), picture, markdown=markdown, json=json)
+    _show(inversion_report.report(measured(run.measure, seeds)), picture, markdown=markdown, json=json)
 
 
 @app.command()
@@ -68,7 +68,7 @@ def saturation(
         run.whole(seed, loop=False, also=tell)
 
     _emit(emit, "reference-keeper", seeds, sessions)
-    _show(saturation_report.report(_measured(run.measure, seeds)), picture, markdown=markdown, json=json)
+    _show(saturation_report.report(measured(run.measure, seeds)), picture, markdown=markdown, json=json)
 
 
 def held_out(count: int) -> range:
@@ -78,7 +78,7 @@ def held_out(count: int) -> range:
     return range(HELD_OUT, HELD_OUT + count)
 
 
-def _measured(measure: Measure, count: int) -> list[dict[str, Any]]:
+def measured(measure: Measure, count: int) -> list[dict[str, Any]]:
     """Every seed measured, on all cores; in the order of the seeds."""
     found = []
     with output.progress("Simulating", count) as bar, closing(_results(measure, held_out(count))) as results:
@@ -141,11 +141,10 @@ def _show(document: dict[str, Any], picture: Path | None, *, markdown: bool, jso
 
 
 def _tables(document: dict[str, Any]) -> None:
-    from compaction_monitor.simulate.markdown import figure_cells
+    from compaction_monitor.simulate.markdown import figure_cells, which_seeds
 
     out = output.console()
-    seeds = document["seeds"]
-    heading = f"{len(seeds)} sessions, seeds {seeds[0]} to {seeds[-1]}; constants were chosen on others"
+    heading = f"{which_seeds(document)}; constants were chosen on others"
     cells = [figure_cells(figure) for figure in document["figures"]]
     out.print(_table("The observed figures", ("figure", "observed", "simulated", "verdict"), cells, heading))
     for table in document["tables"]:

@@ -8,16 +8,23 @@ from typing import Any
 
 def markdown(document: dict[str, Any]) -> str:
     """Figures and tables of a run."""
-    seeds = document["seeds"]
-    head = (
-        f"{len(seeds)} sessions, seeds {seeds[0]} to {seeds[-1]}; constants were chosen on others. ± is one standard deviation."
-    )
+    head = f"{which_seeds(document)}; constants were chosen on others. ± is one standard deviation."
     rows = [figure_cells(figure) for figure in document["figures"]]
     parts = [head, _table(("figure", "observed", "simulated", "verdict"), rows)]
     for table in document["tables"]:
         cells = [[row[column] for column in table["columns"]] for row in table["rows"]]
         parts += [f"**{table['title']}.** {table['note']}".strip(), _table(table["columns"], cells)]
     return "\n\n".join(parts) + "\n"
+
+
+def which_seeds(document: dict[str, Any]) -> str:
+    """Over how many sessions, and which.
+
+    >>> which_seeds({"seeds": [1000, 1001]}), which_seeds({"seeds": [1000]})
+    ('2 sessions, seeds 1000 to 1001', '1 session, seed 1000')
+    """
+    first, *more = document["seeds"]
+    return f"{1 + len(more)} sessions, seeds {first} to {more[-1]}" if more else f"1 session, seed {first}"
 
 
 def figure_cells(figure: dict[str, Any]) -> tuple[str, str, str, str]:

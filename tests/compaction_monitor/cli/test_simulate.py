@@ -21,7 +21,7 @@ def test_tables_and_a_picture(run: Run) -> None:
     assert ran.code == 0
     assert "retained of 19 when first written" in ran.out
     assert "Room for the root" in ran.out
-    assert run("simulate", "saturation", "--seeds", "1", "--markdown").out.startswith("1 sessions, seeds 1000 to 1000")
+    assert run("simulate", "saturation", "--seeds", "1", "--markdown").out.startswith("1 session, seed 1000;")
 
 
 def test_events_that_lint_and_scan_take(run: Run) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from compaction_monitor.cli.simulate import _measured
+from compaction_monitor.cli.simulate import measured
 from compaction_monitor.simulate import inversion, inversion_report, saturation, saturation_report
 
 SEEDS = 20
@@ -16,6 +16,6 @@ SEEDS = 20
 def documents() -> dict[str, dict[str, Any]]:
     """Both runs over the twenty seeds of the documentation."""
     return {
-        "inversion": inversion_report.report(_measured(inversion.measure, SEEDS)),
-        "saturation": saturation_report.report(_measured(saturation.measure, SEEDS)),
+        "inversion": inversion_report.report(measured(inversion.measure, SEEDS)),
+        "saturation": saturation_report.report(measured(saturation.measure, SEEDS)),
     }
