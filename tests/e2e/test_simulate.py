@@ -10,7 +10,7 @@ from typing import Any
 
 from compaction_monitor.cli.acting import SEED
 from compaction_monitor.shell.embedded import EmbeddedBroker
-from compaction_monitor.simulate import inversion, saturation
+from compaction_monitor.simulate import inversion, sessions
 from compaction_monitor.simulate.loop import Watched
 
 
@@ -50,7 +50,7 @@ def test_an_inversion_alone_and_with_the_loop(embedded_broker: EmbeddedBroker, t
 
 def test_a_saturation_alone_and_with_the_loop(embedded_broker: EmbeddedBroker, tmp_path: Path) -> None:
     document = played("saturation", embedded_broker, tmp_path)
-    assert raised(document, "saturation-alone") == in_process(saturation.whole(SEED, loop=False)[1])
+    assert raised(document, "saturation-alone") == in_process(sessions.whole(SEED, loop=False)[1])
     assert raised(document, "saturation-with-the-loop") == ["saturated"]
     assert "rebalance" in orders(document, "saturation-with-the-loop")
     outcomes = [session["outcome"] for session in document["sessions"]]

@@ -214,7 +214,7 @@ def _inversion() -> Iterator[Role]:
 def _saturation() -> Iterator[Role]:
     from compaction_monitor.simulate.keeper import Keeper
     from compaction_monitor.simulate.rebalancing import KeepController
-    from compaction_monitor.simulate.saturation import TURNS
+    from compaction_monitor.simulate.sessions import TURNS
 
     for loop in (False, True):
         keeper = Keeper(SEED, session_id=f"saturation-{_which(loop)}", start=_start(timedelta(hours=41)), controlled=loop)

@@ -63,9 +63,10 @@ def saturation(
     with extra("simulate"):
         from compaction_monitor.simulate import saturation as run
         from compaction_monitor.simulate import saturation_report
+        from compaction_monitor.simulate.sessions import whole
 
     def sessions(seed: int, tell: Callable[[Fact], object]) -> None:
-        run.whole(seed, loop=False, also=tell)
+        whole(seed, loop=False, also=tell)
 
     _emit(emit, "reference-keeper", seeds, sessions)
     _show(saturation_report.report(measured(run.measure, seeds)), picture, markdown=markdown, json=json)

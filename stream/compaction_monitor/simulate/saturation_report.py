@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import Any, Final
 
 from compaction_monitor.simulate.figures import Figure, Table, every, near, share, spread, within
-from compaction_monitor.simulate.saturation import LATE_LEAVES, REMEDIES
+from compaction_monitor.simulate.variants import LATE_LEAVES, REMEDIES
 
 Results = Sequence[dict[str, Any]]
 Of = Callable[[dict[str, Any]], Any]

@@ -9,7 +9,7 @@ from compaction_events.facts import CheckpointWritten
 from compaction_events.findings import AlertRaised, RebalanceOption
 from compaction_monitor.checks.plans import plan_rebalance
 from compaction_monitor.harness import Offline
-from compaction_monitor.simulate import saturation
+from compaction_monitor.simulate import sessions, variants
 from compaction_monitor.simulate.hierarchy import BITS_PER_TOKEN, entropy, need_tokens, overflow, parts_by_need
 from compaction_monitor.simulate.keeper import ROOT, Keeper
 from compaction_monitor.simulate.rebalancing import KeepController
@@ -19,7 +19,7 @@ SEED = 7
 
 @pytest.fixture
 def keeper() -> Keeper:
-    return saturation.built(SEED)
+    return sessions.built(SEED)
 
 
 def test_a_seed_is_a_session() -> None:
@@ -112,7 +112,7 @@ def test_the_monitor_takes_a_split_for_a_rebalance(keeper: Keeper) -> None:
 
 def test_every_event_keeps_to_the_contract() -> None:
     for loop in (False, True):
-        _, watch = saturation.whole(SEED, loop=loop)
+        _, watch = sessions.whole(SEED, loop=loop)
         for fact in watch.reported:
             encoded = encode(fact)
             assert decode(encoded.value, encoded.headers, encoded.key).event == fact
@@ -129,19 +129,19 @@ def test_an_order_about_a_node_that_is_gone_is_rejected(keeper: Keeper) -> None:
 
 
 def test_without_the_loop_the_monitor_sees_the_regeneration_loop() -> None:
-    _, watch = saturation.whole(SEED, loop=False)
+    _, watch = sessions.whole(SEED, loop=False)
     assert list(watch.firsts()) == ["regeneration_loop"]
 
 
 def test_a_stale_root_recovers_with_one_regeneration() -> None:
-    case = saturation.stale(SEED)["recovers much"]
+    case = variants.stale(SEED)["recovers much"]
     assert case["stale"] and case["superset"] and case["settled"]
     assert case["regenerations"] == 1
     assert case["after"] == 19 > case["before"]
 
 
 def test_a_healthy_looking_root_over_a_mid_that_lost_it() -> None:
-    found = saturation.silent(SEED)
+    found = variants.silent(SEED)
     assert found["all mids"]["raised"] and found["one mid"]["raised"] and not found["healthy"]["raised"]
     assert found["all mids"]["regeneration_changes_nothing"] and found["all mids"]["lost_below"]
     assert found["one mid"]["ways"] == ["promote"]
