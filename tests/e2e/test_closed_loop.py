@@ -27,7 +27,7 @@ from compaction_monitor.example_agent.agent import RemoteAgent
 from compaction_monitor.shell import topics
 from compaction_monitor.shell.embedded import EmbeddedBroker
 from tests.e2e.brokers import free_ports, own_topics
-from tests.e2e.workers import ROOT, Monitor, read_all
+from tests.e2e.workers import ROOT, Monitor, ends, progress, read_all
 
 Eventually = Callable[..., Awaitable[Any]]
 DEADLINE_S = 60
@@ -123,6 +123,16 @@ class Loop:
     async def answers(self, *lines: str) -> None:
         """What has been answered comes to be this, whole."""
         await self._comes_to(self.answered, list(lines), list(lines))
+
+    async def heard(self) -> None:
+        """The worker has read all answers."""
+        topic = f"{self.prefix}.outcomes"
+
+        async def read() -> bool:
+            reached = await progress(self.broker, self.prefix, PARTITIONS, topic)
+            return all(reached.get(at, 0) >= end for at, end in (await ends(self.broker, topic, PARTITIONS)).items())
+
+        await self._eventually(read, DEADLINE_S, what="the worker reading the answers")
 
     async def findings(self) -> list[str]:
         return [line(finding) for finding in await self.published()]
@@ -270,6 +280,7 @@ async def test_one_that_lies(loop: Begun) -> None:
     """It said completed, and two passes later the alert is still open: it did not work, the next lever."""
     here = await loop("patient-lie", controller="lie")
     await here.answers(f"{HALT} accepted", f"{HALT} completed")
+    await here.heard()
     await here.compact()
     await here.says(*RAISED)
     await here.compact()
