@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple, Self
 
@@ -20,7 +21,6 @@ NEVER_MS = 2**53
 MAX_OPEN_FINDINGS = 64
 MAX_STATE_BYTES = 128 * 1024
 UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 
 
 class NewerStateError(RuntimeError):
@@ -29,7 +29,8 @@ class NewerStateError(RuntimeError):
 
 def microseconds(at: datetime) -> int:
     """An aware time as microseconds since 1970, exactly."""
-    return (at - UNIX_EPOCH) // _MICROSECOND
+    since = at - UNIX_EPOCH
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
 
 def moment(at_us: int) -> datetime:
@@ -183,7 +184,7 @@ class Session:
     @property
     def due_ms(self) -> int:
         """When a tick has something to do with its orders, epoch ms; `NEVER_MS` if never."""
-        return min((order.due_ms for order in self.orders), default=NEVER_MS)
+        return min([order.due_ms for order in self.orders], default=NEVER_MS) if self.orders else NEVER_MS
 
     def alert(self, check: str) -> OpenAlert | None:
         """The open alert of a check."""
@@ -202,7 +203,7 @@ class Session:
             NewerStateError: the row is of a newer version.
         """
         new = cls(*_versioned(row)[3:])
-        new.window = tuple(Round(*entry) for entry in new.window)
+        new.window = tuple(map(_round, new.window))
         new.alerts = tuple(OpenAlert(*_plain(entry)) for entry in new.alerts)
         new.orders = tuple(OpenOrder(*_plain(entry)) for entry in new.orders)
         new.cooling = tuple((check, count) for check, count in new.cooling)
@@ -223,6 +224,8 @@ def _versioned(row: bytes) -> list[Any]:
     return found
 
 
+# What `Round._make` does, without a call into Python for each.
+_round = partial(tuple.__new__, Round)
 _values = attrgetter(*(field.name for field in fields(Session)))
 
 
