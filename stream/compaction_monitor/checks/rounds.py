@@ -15,6 +15,7 @@ boundary", Condition of Validity and Decision Boundary; where this differs, it s
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -46,6 +47,14 @@ class Verdict(NamedTuple):
 
 CLEAR: Final = Verdict()
 OVER: Final = Verdict(over=True)
+
+
+@cache
+def blind(reason: str, *, over: bool = False) -> Verdict:
+    """An input is missing; one verdict for each of the few reasons."""
+    return Verdict(over=over, skipped=reason)
+
+
 Check = Callable[[Session, RoundCompleted, Thresholds], Verdict]
 
 
@@ -82,7 +91,7 @@ def salience_inversion(session: Session, _: RoundCompleted, limits: Thresholds) 
     now = session.window[-1]
     over = now.raw_ratio >= limits.raw_ratio_recovered
     if reason := _inversion_blind(session):
-        return Verdict(over=over, skipped=reason)
+        return blind(reason, over=over)
     before = session.window[-2]
     deep = now.depth is not None and now.depth >= 2
     if deep and now.raw_ratio < limits.raw_ratio_floor and not gate(session):
@@ -112,7 +121,7 @@ def provenance_floor(session: Session, event: RoundCompleted, limits: Thresholds
     """Too little of the ground is still reachable: of the session's start in a tree, of this pass in a chain."""
     now = session.window[-1]
     if session.topology == "flat":
-        return Verdict(skipped="flat")
+        return blind("flat")
     chain = session.topology == "chain"
     floor = _chain_floor(event, limits) if chain else span_floor(session, limits)
     enough = floor is not None and now.spans is not None and now.spans >= floor
@@ -120,9 +129,9 @@ def provenance_floor(session: Session, event: RoundCompleted, limits: Thresholds
     if now.depth is None:
         return Verdict(over=over, skipped="no_depth")
     if now.spans is None:
-        return Verdict(skipped="no_reachability")
+        return blind("no_reachability")
     if floor is None:
-        return Verdict(skipped="no_before" if chain else "no_source_spans")
+        return blind("no_before" if chain else "no_source_spans")
     if enough:
         return OVER if over else CLEAR
     return Verdict(holds=True, severity=CRITICAL) if now.depth >= 2 else CLEAR
@@ -147,14 +156,14 @@ def inversion_risk(session: Session, _: RoundCompleted, limits: Thresholds) -> V
     window = session.window
     now = window[-1]
     if reason := no_levels(session):
-        return Verdict(skipped=reason)
+        return blind(reason)
     if now.depth is None:
-        return Verdict(over=now.raw_ratio >= limits.risk_over_ratio, skipped="no_depth")
+        return blind("no_depth", over=now.raw_ratio >= limits.risk_over_ratio)
     if now.raw_ratio >= limits.risk_over_ratio:
         return OVER
     recent = window[-limits.risk_fall_rounds - 1 :]
     if any(entry.spans is None for entry in (*recent, window[0])):
-        return Verdict(skipped="no_reachability")
+        return blind("no_reachability")
     fell = any(falls(a, b, limits) for a, b in pairwise(recent))
     if not fell:
         return OVER if len(recent) > limits.risk_fall_rounds else _few(session, limits)
@@ -166,26 +175,26 @@ def inversion_risk(session: Session, _: RoundCompleted, limits: Thresholds) -> V
 
 def _few(session: Session, limits: Thresholds) -> Verdict:
     if len(session.window) < 2:
-        return Verdict(skipped="no_previous")
-    return Verdict(skipped="few_rounds") if len(session.window) < limits.risk_rounds_min else CLEAR
+        return blind("no_previous")
+    return blind("few_rounds") if len(session.window) < limits.risk_rounds_min else CLEAR
 
 
 def drift(session: Session, event: RoundCompleted, limits: Thresholds) -> Verdict:
     """Mostly summary, but no inversion: `drift_cause` says what is missing for one."""
     now = session.window[-1]
     if reason := no_levels(session):
-        return Verdict(skipped=reason)
+        return blind(reason)
     if now.raw_ratio >= limits.raw_ratio_recovered:
         return OVER
     if now.depth is None:
-        return Verdict(skipped="no_depth")
+        return blind("no_depth")
     if now.depth < 2 or now.raw_ratio >= limits.raw_ratio_floor or not now.raw_tokens + now.summary_tokens:
         return CLEAR
     if salience_inversion(session, event, limits).holds:
         return CLEAR
     cause = drift_cause(session, limits)
     if cause.startswith("no_"):
-        return Verdict(skipped=cause)
+        return blind(cause)
     return Verdict(holds=True, severity=INFO if cause == "spans_stable" or not _fell(session, limits) else WARNING)
 
 
@@ -217,9 +226,9 @@ def depth_pinned(session: Session, _: RoundCompleted, limits: Thresholds) -> Ver
     """The hierarchy stays at its deepest level; from depth 3 (D4), as bad as what falls beside it."""
     now = session.window[-1]
     if reason := no_levels(session):
-        return Verdict(skipped=reason)
+        return blind(reason)
     if now.depth is None:
-        return Verdict(skipped="no_depth")
+        return blind("no_depth")
     if now.depth < deepest_allowed(session):
         return OVER
     if session.pinned <= limits.pinned_rounds or now.depth < limits.pinned_depth_min:
@@ -238,9 +247,9 @@ def deepest_allowed(session: Session) -> int:
 def orphaned_summary(_: Session, event: RoundCompleted, __: Thresholds) -> Verdict:
     """A retained summary without one reachable leaf: nothing in the set can support it. A hard invariant."""
     if event.summaries is None:
-        return Verdict(skipped="no_inventory")
+        return blind("no_inventory")
     if event.spans_method != "pointer":
-        return Verdict(skipped="no_pointers")
+        return blind("no_pointers")
     orphans = sorted(item.summary_id for item in event.summaries if item.leaf_spans == 0)
     if orphans:
         return Verdict(holds=True, severity=CRITICAL, subjects=tuple(orphans[:MAX_SUBJECTS]))
@@ -251,9 +260,9 @@ def orphaned_summary(_: Session, event: RoundCompleted, __: Thresholds) -> Verdi
 def coverage_gap(_: Session, event: RoundCompleted, limits: Thresholds) -> Verdict:
     """The pass evicted as covered what its summariser never read."""
     if event.summary_kind is not None and event.summary_kind in ("none", "empty", "error"):
-        return Verdict(skipped="no_summary")
+        return blind("no_summary")
     if not event.claimed_records or event.read_records is None:
-        return Verdict(skipped="no_records")
+        return blind("no_records")
     if event.read_records < limits.coverage_floor * event.claimed_records:
         return Verdict(holds=True, severity=CRITICAL)
     return OVER if event.cause == "compaction" else CLEAR
@@ -262,7 +271,7 @@ def coverage_gap(_: Session, event: RoundCompleted, limits: Thresholds) -> Verdi
 def summary_failed(_: Session, event: RoundCompleted, __: Thresholds) -> Verdict:
     """The summariser failed, or fell back to something cruder, and the pass went on."""
     if event.summary_kind is None or event.summary_kind == "other":
-        return Verdict(skipped="no_summary_kind")
+        return blind("no_summary_kind")
     if event.summary_kind in ("error", "empty"):
         return Verdict(holds=True, severity=CRITICAL)
     if event.summary_kind == "fallback":
@@ -273,7 +282,7 @@ def summary_failed(_: Session, event: RoundCompleted, __: Thresholds) -> Verdict
 def compaction_thrash(session: Session, _: RoundCompleted, limits: Thresholds) -> Verdict:
     """Passes that free too little, or come too often: the budget is too small for the work."""
     if session.eviction != "overflow" and session.topology != "chain":
-        return Verdict(skipped="continuous" if session.eviction == "continuous" else "no_eviction")
+        return blind("continuous" if session.eviction == "continuous" else "no_eviction")
     if not session.window[-1].compaction:
         return CLEAR
     if stays_full(session, limits) or bursts(session, limits):

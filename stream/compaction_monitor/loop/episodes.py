@@ -47,15 +47,14 @@ def end(step: Step, because: Because) -> None:
 
 
 def _verdicts(step: Step, event: RoundCompleted) -> dict[str, Verdict]:
-    rules = step.rules
+    rules, session = step.rules, step.session
+    off, limits = rules.off, rules.thresholds
     found = {}
     for check, rule in CHECKS.items():
-        if check in rules.off:
-            continue
-        verdict = rule(step.session, event, rules.thresholds)
-        if verdict.skipped:
-            step.count("checks_skipped", check, verdict.skipped)
-        found[check] = verdict
+        if check not in off:
+            found[check] = verdict = rule(session, event, limits)
+            if verdict.skipped:
+                step.count("checks_skipped", check, verdict.skipped)
     return found
 
 
