@@ -8,23 +8,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from compaction_events.codec import Decoded, decode, encode
+from compaction_events.codec import decode, encode
 from compaction_events.errors import ContractError, Reason
-from compaction_events.facts import Fact, RemediationAcknowledged
-from compaction_events.findings import FINDING_TYPES, Finding
+from compaction_events.facts import EVENT_TYPES, OUTCOME_TYPES, Fact
+from compaction_events.findings import Finding
 from compaction_events.ids import publication_id
 from compaction_monitor import fold as folding
 from compaction_monitor.dead_letters import dead_letter, fault
 from compaction_monitor.effects import CHECKPOINTS, SESSIONS, Effects, Outgoing, Reader, Record
 from compaction_monitor.partitioner import partition_of
 from compaction_monitor.rules import Rules
-from compaction_monitor.state.cache import Row, RowCache, SessionRows, row_key
+from compaction_monitor.state.cache import Row, RowCache, SessionRows
 from compaction_monitor.state.session import NEVER_MS, NewerStateError, Session, peek
 
 SOURCE = "compaction-monitor"
 CACHED_SESSIONS = 2_000
 SWEEP_ROWS_FIRST = 2_000  # per tick until every row has been seen once after assignment, then:
 SWEEP_ROWS = 200
+_EVENTS = frozenset(EVENT_TYPES)
+_OUTCOMES = frozenset(OUTCOME_TYPES)
 
 
 def publication(finding: Finding, traceparent: bytes | None = None) -> Outgoing:
@@ -101,7 +103,7 @@ class MonitorPartition:
         for key in [key for key, due_ms in self._due.items() if due_ms <= now_ms]:
             session = batch.session(key)
             if session is not None:
-                batch.put(key, folding.tick(_session_id(key), session, now_ms, self.core.rules))
+                batch.put(key, folding.tick(_session_id(key), session, now_ms, self.core.rules), batch.tree(key))
         self._sweep(batch, now_ms)
         return self._remember(batch)
 
@@ -124,6 +126,7 @@ class MonitorPartition:
         self._pending = None
 
     def _remember(self, batch: _Batch) -> Effects:
+        batch.effects.counts.update(batch.counted)
         writes = batch.effects.writes[SESSIONS]
         for key, session in batch.sessions.items():
             writes[key] = None if session is None else session.to_bytes()
@@ -156,18 +159,22 @@ class _Batch:
         self.effects = Effects()
         self.sessions: dict[bytes, Session | None] = {}
         self.rows: dict[bytes, Row | None] = {}  # of the checkpoints table
+        self.counted: list[tuple[str, ...]] = []
 
     def fold(self, record: Record) -> None:
         """Decode one record, fold it into its session, keep what it leads to."""
         decoded = decode(record.value, record.headers, record.key)
         event = decoded.event
         self._check_topic(record, event)
-        key = row_key(event.session_id)
+        # `row_key` of the session's id, which `decode` has found to be the record's key.
+        assert record.key is not None
+        key = len(record.key).to_bytes(2, "big") + record.key
         session = self.session(key)
         if session is None:
             self._check_partition(record, event)
-        folded = folding.fold(session, event, decoded.ce_id, self.rules, record.timestamp, self.tree(key))
-        self.put(key, folded, decoded)
+        tree = self.tree(key)
+        folded = folding.fold(session, event, decoded.ce_id, self.rules, record.timestamp, tree)
+        self.put(key, folded, tree, decoded.traceparent)
 
     def session(self, key: bytes) -> Session | None:
         """The session as this batch has made it so far."""
@@ -183,28 +190,29 @@ class _Batch:
         """The checkpoints of a session as this batch has made them so far."""
         return SessionRows(self.partition.rows, self.partition._trees, self.rows, key)
 
-    def put(self, key: bytes, folded: folding.Folded, decoded: Decoded | None = None) -> None:
+    def put(self, key: bytes, folded: folding.Folded, tree: SessionRows, traceparent: bytes | None = None) -> None:
         """Keep a session's new state, and publish its findings with the trace of the record behind them."""
         self.sessions[key] = folded.session
-        self.tree(key).keep(folded.nodes, folded.ledger, gone=folded.ledger_gone)
-        traceparent = decoded.traceparent if decoded else None
-        self.effects.findings += [publication(finding, traceparent) for finding in folded.findings]
-        self.effects.counts.update(folded.counts)
+        self.counted += folded.counted
+        if folded.nodes or folded.ledger is not None or folded.ledger_gone:
+            tree.keep(folded.nodes, folded.ledger, gone=folded.ledger_gone)
+        if folded.findings:
+            self.effects.findings += [publication(finding, traceparent) for finding in folded.findings]
 
     def expire(self, key: bytes) -> None:
         """Close a session that has been silent for too long, and forget it."""
         session = self.session(key)
         if session is not None:
-            self.put(key, folding.expire(_session_id(key), session, self.rules, self.tree(key)))
+            tree = self.tree(key)
+            self.put(key, folding.expire(_session_id(key), session, self.rules, tree), tree)
 
     def refuse(self, record: Record, error: ContractError) -> None:
         """Send a record to the dead letters."""
         self.effects.dead_letters.append(dead_letter(record, error))
-        self.effects.counts[("dead_letters", record.topic, error.reason.value)] += 1
+        self.counted.append(("dead_letters", record.topic, error.reason.value))
 
     def _check_topic(self, record: Record, event: Fact) -> None:
-        answers = isinstance(event, RemediationAcknowledged)
-        if isinstance(event, FINDING_TYPES) or answers != (record.topic == self.partition.core.outcomes_topic):
+        if type(event) not in (_OUTCOMES if record.topic == self.partition.core.outcomes_topic else _EVENTS):
             raise fault(Reason.wrong_topic, "type", f"{event.type} on {record.topic}", "the topic of its kind")
 
     def _check_partition(self, record: Record, event: Fact) -> None:

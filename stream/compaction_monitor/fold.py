@@ -42,6 +42,7 @@ class Folded(NamedTuple):
 
     Attributes:
         session: None when nothing is known of it (any more).
+        counted: What was counted, one by one: `counts` adds it up.
         nodes: Checkpoint nodes to write, or (None) to delete.
         ledger: To write; None: as it was.
         ledger_gone: The ledger is to be deleted.
@@ -49,10 +50,15 @@ class Folded(NamedTuple):
 
     session: Session | None
     findings: Sequence[Finding]
-    counts: Counter[tuple[str, ...]]
+    counted: Sequence[tuple[str, ...]]
     nodes: Mapping[str, Node | None] = MappingProxyType({})
     ledger: Ledger | None = None
     ledger_gone: bool = False
+
+    @property
+    def counts(self) -> Counter[tuple[str, ...]]:
+        """How often what was counted: a metric's name and its label values."""
+        return Counter(self.counted)
 
 
 def fold(
@@ -73,16 +79,17 @@ def fold(
         appended_ms: When the broker appended the record, epoch ms; None where there is no broker (files).
         rows: The session's checkpoints.
     """
-    at_us = _event_time(fact, session, rules, appended_ms)
+    at = fact.occurred_at
+    at_us = _event_time(at, session, rules, appended_ms)
     base_ms = at_us // 1_000 if appended_ms is None else appended_ms
     expired: Folded | None = None
-    if session is not None and _has_expired(session, fact, at_us, rules):
+    if session is not None and at is not None and _has_expired(session, at_us, rules):
         expired = expire(fact.session_id, session, rules, rows)
         session, rows = None, NO_TREE
     if session is None:
         if isinstance(fact, RemediationAcknowledged):
-            gone = expired or Folded(None, (), Counter())
-            return gone._replace(counts=gone.counts + Counter({("answers", "none", "unknown_session"): 1}))
+            gone = expired or Folded(None, (), ())
+            return gone._replace(counted=[*gone.counted, ("answers", "none", "unknown_session")])
         session = Session(agent=getattr(fact, "agent", None) or "unknown")
     step = Step(fact.session_id, session.copy(), rules, at_us, ce_id, base_ms, Tree(rows))
     step.session.appended_ms = base_ms
@@ -92,7 +99,7 @@ def fold(
         return folded
     return folded._replace(
         findings=[*expired.findings, *folded.findings],
-        counts=expired.counts + folded.counts,
+        counted=[*expired.counted, *folded.counted],
         nodes={**expired.nodes, **folded.nodes},
         ledger_gone=expired.ledger_gone and folded.ledger is None,
     )
@@ -100,7 +107,7 @@ def fold(
 
 def _folded(step: Step) -> Folded:
     tree = step.tree
-    return Folded(step.session, step.findings, step.counts, tree.changed, tree.ledger if tree.ledger_changed else None)
+    return Folded(step.session, step.findings, step.counted, tree.changed, tree.ledger if tree.ledger_changed else None)
 
 
 def expire(session_id: str, session: Session, rules: Rules, rows: NodeRows = NO_TREE) -> Folded:
@@ -110,7 +117,7 @@ def expire(session_id: str, session: Session, rules: Rules, rows: NodeRows = NO_
     episodes.end(step, "expired")
     step.count("sessions", "expired")
     nodes = {name: None for name, _ in rows.nodes()} if session.has_tree else {}
-    return Folded(None, step.findings, step.counts, nodes, ledger_gone=session.has_tree)
+    return Folded(None, step.findings, step.counted, nodes, ledger_gone=session.has_tree)
 
 
 def tick(session_id: str, session: Session, now_ms: int, rules: Rules) -> Folded:
@@ -121,7 +128,7 @@ def tick(session_id: str, session: Session, now_ms: int, rules: Rules) -> Folded
     """
     current = session
     findings: list[Finding] = []
-    counts: Counter[tuple[str, ...]] = Counter()
+    counted: list[tuple[str, ...]] = []
     for order_id in [order.id for order in session.orders if order.due_ms <= now_ms]:
         order = next((known for known in current.orders if known.id == order_id), None)
         if order is None or order.due_ms > now_ms:
@@ -132,25 +139,23 @@ def tick(session_id: str, session: Session, now_ms: int, rules: Rules) -> Folded
         orders.release(step)
         current = step.session
         findings += step.findings
-        counts.update(step.counts)
-    return Folded(current, findings, counts)
+        counted += step.counted
+    return Folded(current, findings, counted)
 
 
-def _event_time(fact: Fact, session: Session | None, rules: Rules, appended_ms: int | None) -> int:
+def _event_time(at: datetime | None, session: Session | None, rules: Rules, appended_ms: int | None) -> int:
     """The fact's time; far ahead of the broker's clock it is taken back; without one, the session's clock."""
-    at = fact.occurred_at
     if at is None:
         return session.clock_us if session is not None else (appended_ms or 0) * 1_000
     at_us = min(microseconds(at), LAST_US)
-    if appended_ms is not None:
+    if appended_ms is not None and at_us > appended_ms * 1_000:
         at_us = min(at_us, appended_ms * 1_000 + round(rules.clock_ahead_s * 1_000_000))
     return at_us
 
 
-def _has_expired(session: Session, fact: Fact, at_us: int, rules: Rules) -> bool:
-    if not session.last_us or fact.occurred_at is None:
-        return False
-    return at_us - session.last_us > rules.expiry_s * 1_000_000
+def _has_expired(session: Session, at_us: int, rules: Rules) -> bool:
+    last_us = session.last_us
+    return last_us != 0 and at_us - last_us > rules.expiry_s * 1_000_000
 
 
 def _apply(step: Step, fact: Fact) -> None:
@@ -171,7 +176,7 @@ def _apply(step: Step, fact: Fact) -> None:
             trials.trial(step, fact)
         case CheckpointWritten() | CheckpointRegenerated():
             checkpoints.written(step, fact)
-    if fact.occurred_at is not None and not isinstance(fact, (RoundCompleted, SessionStarted, SessionEnded)):
+    if not isinstance(fact, (RoundCompleted, SessionStarted, SessionEnded)) and fact.occurred_at is not None:
         step.session.active_us = max(step.session.active_us, step.at_us)
         orders.release(step)
 
@@ -265,7 +270,7 @@ def _add_round(session: Session, fact: RoundCompleted, at_us: int) -> None:
     if session.started_at_us is None:
         session.agent = fact.agent
     if fact.topology is not None and fact.topology != "other":
-        session.topology = fact.topology.value
+        session.topology = str(fact.topology)
     session.max_depth = fact.max_depth if fact.max_depth is not None else session.max_depth
     session.token_budget = fact.token_budget if fact.token_budget is not None else session.token_budget
     session.window = (*session.window[-(WINDOW_ROUNDS - 1) :], _entry(session, fact, at_us))
@@ -275,18 +280,19 @@ def _add_round(session: Session, fact: RoundCompleted, at_us: int) -> None:
 
 def _entry(session: Session, fact: RoundCompleted, at_us: int) -> Round:
     after, budget = fact.after, session.token_budget
+    # By position: names would cost as much as all the rest of it.
     return Round(
-        number=fact.round,
-        at_us=at_us,
-        compaction=fact.cause == "compaction",
-        manual=fact.trigger == "manual",
-        measured=fact.basis == "measured",
-        raw_tokens=after.raw_tokens,
-        summary_tokens=after.summary_tokens,
-        spans=after.distinct_source_spans,
-        cosine=after.query_cosine_retained,
-        depth=after.summary_depth_max,
-        full_ratio=(after.raw_tokens + after.summary_tokens) / budget if budget else None,
+        fact.round,
+        at_us,
+        fact.cause == "compaction",
+        fact.trigger == "manual",
+        fact.basis == "measured",
+        after.raw_tokens,
+        after.summary_tokens,
+        after.distinct_source_spans,
+        after.query_cosine_retained,
+        after.summary_depth_max,
+        (after.raw_tokens + after.summary_tokens) / budget if budget else None,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -38,7 +37,7 @@ class Step:
     base_ms: int
     tree: Tree = field(default_factory=lambda: Tree(NoTree()))
     findings: list[Finding] = field(default_factory=list)
-    counts: Counter[tuple[str, ...]] = field(default_factory=Counter)
+    counted: list[tuple[str, ...]] = field(default_factory=list)
 
     @property
     def rules(self) -> AgentRules:
@@ -47,7 +46,7 @@ class Step:
 
     def count(self, *name: str) -> None:
         """Count one of something: a metric's name and its label values."""
-        self.counts[name] += 1
+        self.counted.append(name)
 
     def raise_alert(
         self,

@@ -65,7 +65,7 @@ class RowCache:
                 self.put(key, row, len(value))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SessionRows:
     """One session's checkpoints: what the batch has made of them, over what is committed.
 

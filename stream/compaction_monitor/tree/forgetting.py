@@ -39,7 +39,7 @@ def make_room(step: Step, new: str) -> None:
         root_level=0 if root_gone else ledger.root_level,
         missing={proposition: name for proposition, name in ledger.missing.items() if name not in gone},
     )
-    step.counts["nodes_forgotten",] += len(gone)
+    step.counted += [("nodes_forgotten",)] * len(gone)
     _close(step, set(gone), [proposition for proposition, name in ledger.missing.items() if name in gone])
 
 
