@@ -28,6 +28,8 @@ ROOT = Path(__file__).parents[2]
 class WorkerProcess:
     """One `tests.e2e.counter` worker with a name, a data directory and a web port of its own."""
 
+    command: Sequence[str] = ("tests.e2e.counter",)
+
     def __init__(self, broker: str, app_id: str, folder: Path, name: str = "one", **settings: Any) -> None:
         self.folder = folder / name
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -51,7 +53,7 @@ class WorkerProcess:
         more = {f"COMPACTION_MONITOR_{key.upper()}": str(value) for key, value in settings.items()}
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.e2e.counter"],
+                [sys.executable, "-m", *self.command],
                 cwd=ROOT, env=os.environ | self._environment | more, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             )  # fmt: skip
 
@@ -99,6 +101,12 @@ class WorkerProcess:
 
     async def ready(self) -> bool:
         return (await self.get("/ready"))[0] == 200
+
+
+class Monitor(WorkerProcess):
+    """The worker itself."""
+
+    command = ("compaction_monitor", "worker")
 
 
 def partition_of(key: bytes, partitions: int) -> int:
