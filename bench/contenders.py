@@ -55,7 +55,7 @@ class Contender:
             UnavailableError: It cannot be installed or built here.
         """
         if not self.module:
-            return [*_java(), *self.arguments, str(_vectors())]
+            return [*_java(), *self.arguments]
         return [str(_python(self)), "-m", f"bench.jobs.{self.module}"]
 
 
@@ -169,7 +169,9 @@ def _java() -> list[str]:
         (folder / "complete").touch()
     # The flags that Kafka's own start scripts give, with a heap that is large enough for the second load.
     flags = ["-Xms512m", "-Xmx2g", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35"]
-    return [java, *flags, "-cp", f"{folder / 'classes'}:{folder / 'libs'}/*", "Monitor"]
+    command = [java, *flags, "-cp", f"{folder / 'classes'}:{folder / 'libs'}/*", "Monitor", str(_vectors())]
+    _run(command, "kafka-streams (its port of the checks, against Python's)")
+    return command
 
 
 def _vectors() -> Path:
@@ -190,4 +192,5 @@ def _fingerprint(project: Path) -> str:
 def _run(command: list[str], name: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise UnavailableError(f"{name} cannot be set up: {(done.stdout + done.stderr).strip()[-600:]}")
+        said = (done.stdout + done.stderr).strip()
+        raise UnavailableError(f"{name} cannot be set up: {said[:400]}{' … ' + said[-400:] if len(said) > 400 else ''}")

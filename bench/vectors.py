@@ -100,7 +100,7 @@ class _Trouble:
         self._round += chosen.choice([1] * 20 + [0, 2, -3])
         self._round = max(0, self._round)
         self._at += timedelta(
-            seconds=chosen.choice([200] * 10 + [900] * 10 + [0, -60, 90_000]), microseconds=chosen.choice([0, 17])
+            seconds=chosen.choice([200] * 12 + [900] * 12 + [0, -60, 90_000, 2e7]), microseconds=chosen.choice([0, 17])
         )
         self._raw = min(0.9, max(0.05, self._raw + chosen.uniform(-0.12, 0.1)))
         self._spans = min(214, max(0, self._spans + chosen.randint(-15, 11)))

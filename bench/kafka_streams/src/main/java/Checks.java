@@ -1,6 +1,6 @@
 import java.util.List;
 
-/** The round checks: `compaction_monitor.checks`, function by function, with the default thresholds. */
+/** The round checks: `compaction_monitor.checks.rounds`, function by function, with the default thresholds. */
 final class Checks {
     static final double FLOOR = 0.25;
     static final double RECOVERED = 0.30;
@@ -43,6 +43,8 @@ final class Checks {
         "coverage_gap", "summary_failed", "compaction_thrash",
     };
     static final int GROUNDING = 4;
+    /** Reasons to skip that hold for the whole session: what was raised before they were known is over. */
+    static final java.util.Set<String> NEVER_APPLIES = java.util.Set.of("chain", "flat", "continuous", "no_scorer");
     private static final Check[] CHECKS = {
         Checks::inversion, Checks::floor, Checks::risk, Checks::drift, Checks::pinned, Checks::orphaned, Checks::coverage,
         Checks::failed, Checks::thrash,
@@ -102,17 +104,19 @@ final class Checks {
     private static Verdict floor(State session, Contract.Event event) {
         State.Round now = session.last();
         if ("flat".equals(session.topology)) return skipped("flat");
-        if (now.depth() == null) return skipped("no_depth");
+        boolean chain = "chain".equals(session.topology);
+        Double floor = chain ? chainFloor(event) : spanFloor(session) == null ? null : (Double) (double) spanFloor(session);
+        boolean enough = floor != null && now.spans() != null && now.spans() >= floor;
+        boolean over = enough && (now.compaction() || !chain);
+        if (now.depth() == null) return new Verdict(false, over, "no_depth", null, List.of());
         if (now.spans() == null) return skipped("no_reachability");
-        if ("chain".equals(session.topology)) {
-            if (event.before == null || event.before.spans == null) return skipped("no_before");
-            if (now.spans() >= SPAN_FLOOR * event.before.spans) return now.compaction() ? OVER : CLEAR;
-            return now.depth() >= 2 ? holds("critical") : CLEAR;
-        }
-        Long floor = spanFloor(session);
-        if (floor == null) return skipped("no_source_spans");
-        if (now.spans() >= floor) return OVER;
+        if (floor == null) return skipped(chain ? "no_before" : "no_source_spans");
+        if (enough) return over ? OVER : CLEAR;
         return now.depth() >= 2 ? holds("critical") : CLEAR;
+    }
+
+    private static Double chainFloor(Contract.Event event) {
+        return event.before == null || event.before.spans == null ? null : (Double) (SPAN_FLOOR * event.before.spans);
     }
 
     static Long spanFloor(State session) {

@@ -21,7 +21,7 @@ import java.util.regex.Pattern;
 import org.apache.kafka.common.header.Headers;
 import org.apache.kafka.common.header.internals.RecordHeaders;
 
-/** What an alert says, and the record it is: `compaction_monitor.evidence`, `step` and `codec.encode`, for alerts. */
+/** What an alert says, and the record it is: `compaction_monitor.checks.evidence`, `loop.step` and `codec.encode`, for alerts. */
 final class Findings {
     record Finding(byte[] key, byte[] value, Headers headers) { }
 

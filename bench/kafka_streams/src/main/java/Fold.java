@@ -2,7 +2,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 
-/** One record into its session: `compaction_monitor.fold` and `episodes`, for rounds, publishing alerts without orders. */
+/** One record into its session: `compaction_monitor.fold` and `loop.episodes`, for rounds, publishing alerts without orders. */
 final class Fold {
     private static final long CLOCK_AHEAD_US = 300_000_000L;
     private static final long EXPIRY_US = 86_400_000_000L;
@@ -47,7 +47,7 @@ final class Fold {
             count("late");
             return;
         }
-        if (last != null && atUs == last.atUs() && event.round <= last.number()) {
+        if (last != null && event.round <= last.number() && (atUs == last.atUs() || takenBackAgain(event))) {
             count("duplicate");
             return;
         }
@@ -70,15 +70,25 @@ final class Fold {
         if (event.topology != null && !event.topology.equals("other")) session.topology = event.topology;
         if (event.maxDepth != null) session.maxDepth = event.maxDepth;
         if (event.tokenBudget != null) session.tokenBudget = event.tokenBudget;
+        if (session.window.size() == State.WINDOW_ROUNDS) session.window.remove(0);
+        session.window.add(entry(event, atUs));
+        session.clockUs = atUs;
+        session.ended = false;
+    }
+
+    private State.Round entry(Contract.Event event, long at) {
         Long budget = session.tokenBudget;
         Contract.Composition after = event.after;
         Double full = budget == null || budget == 0 ? null : (Double) ((double) (after.raw + after.summary) / budget);
-        if (session.window.size() == State.WINDOW_ROUNDS) session.window.remove(0);
-        session.window.add(new State.Round(
-                event.round, atUs, event.compaction(), "manual".equals(event.trigger), event.basis.equals("measured"),
-                after.raw, after.summary, after.spans, after.cosine, after.depth, full));
-        session.clockUs = atUs;
-        session.ended = false;
+        return new State.Round(
+                event.round, at, event.compaction(), "manual".equals(event.trigger), event.basis.equals("measured"),
+                after.raw, after.summary, after.spans, after.cosine, after.depth, full);
+    }
+
+    private boolean takenBackAgain(Contract.Event event) {
+        if (event.atUs == atUs) return false;
+        for (State.Round known : session.window) if (entry(event, known.atUs()).equals(known)) return true;
+        return false;
     }
 
     private void advance(Contract.Event event) {
@@ -108,8 +118,10 @@ final class Fold {
         }
         if (!session.alerts.isEmpty()) {
             for (State.Alert alert : List.copyOf(session.alerts)) {
-                if (!verdicts[place(alert.check())].over()) continue;
-                resolve(alert, "recovered", texts.evidence(alert.check(), session, event), null);
+                Checks.Verdict verdict = verdicts[place(alert.check())];
+                if (!verdict.over() && !Checks.NEVER_APPLIES.contains(verdict.skipped())) continue;
+                String because = verdict.over() ? "recovered" : "ended";
+                resolve(alert, because, texts.evidence(alert.check(), session, event), null);
                 if (alert.check().equals("salience_inversion")) session.relapseFrom = session.compactions;
             }
         }

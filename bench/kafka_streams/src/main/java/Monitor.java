@@ -21,7 +21,7 @@ import org.apache.kafka.streams.state.KeyValueStore;
 import org.apache.kafka.streams.state.Stores;
 
 /**
- * The job in Kafka Streams: `Monitor GUARANTEE VECTORS TASK`.
+ * The job in Kafka Streams: `Monitor VECTORS GUARANTEE TASK`; with the vectors alone it only verifies itself.
  *
  * It verifies itself against the vectors, passes once over the input to warm the compiler up, under an application id of
  * its own, and then does the job. Marks are those of bench/jobs/marks.py.
@@ -40,8 +40,9 @@ public final class Monitor {
     }
 
     public static void main(String[] arguments) throws Exception {
-        Findings texts = Vectors.verified(Path.of(arguments[1]));
-        Monitor monitor = new Monitor(new ObjectMapper().readTree(arguments[2]), arguments[0], texts);
+        Findings texts = Vectors.verified(Path.of(arguments[0]));
+        if (arguments.length == 1) return;
+        Monitor monitor = new Monitor(new ObjectMapper().readTree(arguments[2]), arguments[1], texts);
         monitor.run("-warm", false);
         monitor.run("", true);
         new CountDownLatch(1).await();

@@ -8,7 +8,7 @@ import java.io.UncheckedIOException;
 import java.util.ArrayList;
 import java.util.List;
 
-/** What is remembered of a session, and its row: the same positional array as `compaction_monitor.state`, without orders. */
+/** What is remembered of a session, and its row: the same positional array as `compaction_monitor.state.session`, without orders. */
 final class State {
     static final int VERSION = 1;
     static final int WINDOW_ROUNDS = 8;
