@@ -60,8 +60,24 @@ ABLATION: Final[dict[str, tuple[Variant, Variant]]] = {
         Variant(replace(OBSERVED, rewrites=False), EVEN),
         Variant(replace(NO_DECAY, rewrites=False), EVEN),
     ),
+    "rewrites, no verbatim tail; relevance differs": (
+        Variant(replace(OBSERVED, tail_spans=0)),
+        Variant(replace(NO_DECAY, tail_spans=0)),
+    ),
+    "no rewrites, no verbatim tail; relevance differs": (
+        Variant(replace(OBSERVED, rewrites=False, tail_spans=0)),
+        Variant(replace(NO_DECAY, rewrites=False, tail_spans=0)),
+    ),
+    "the same, decay strong and slow (0.8 over 15 rounds)": (
+        Variant(replace(OBSERVED, rewrites=False, tail_spans=0, recency_weight=0.8, recency_rounds=15.0)),
+        Variant(replace(NO_DECAY, rewrites=False, tail_spans=0)),
+    ),
 }
-"""When a recency decay brings the onset forward: each with and without the decay."""
+"""When a recency decay brings the onset forward, and when it puts it off: each with and without the decay.
+
+It helps whatever is fresh. Where deep summaries are rewritten, those are; where nothing is rewritten and no tail keeps the
+newest spans anyway, what is fresh is mostly raw, and a decay that is strong and slow enough keeps it.
+"""
 
 Progress = Callable[[], object]
 

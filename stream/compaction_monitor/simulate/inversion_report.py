@@ -167,10 +167,22 @@ def _ablation(results: Results) -> Table:
     for name in ABLATION:
         decay, none = zip(*(result["ablation"][name] for result in results), strict=True)
         later = [b - a for a, b in zip(decay, none, strict=True)]
-        rows.append((name, spread(decay, 1), spread(none, 1), spread(later, 1), share([gap > 0 for gap in later])))
-    columns = ("loop and work", "onset with decay", "onset without", "brought forward by", "later without")
-    note = f"A session that never inverts counts as round {NEVER}."
-    return Table("When a recency decay brings the inversion forward", columns, tuple(rows), note)
+        rows.append(
+            (
+                name,
+                spread(decay, 1),
+                spread(none, 1),
+                spread(later, 1),
+                share([gap > 0 for gap in later]),
+                share([gap < 0 for gap in later]),
+            )
+        )
+    columns = ("loop and work", "onset with decay", "onset without", "brought forward by", "later without", "sooner without")
+    note = (
+        f"A session that never inverts counts as round {NEVER}. Decay helps whatever is fresh: the rewritten deep summaries; "
+        "raw spans, where nothing is rewritten and no tail keeps the newest anyway, if it is strong and slow enough."
+    )
+    return Table("When a recency decay brings the inversion forward, and when it puts it off", columns, tuple(rows), note)
 
 
 def _series(results: Results, run: str) -> dict[str, Any]:

@@ -49,6 +49,12 @@ def test_decay_brings_the_inversion_forward_in_every_session(documents: Document
     assert later["rewrites; relevance differs between sub-topics"] == "20 of 20"
 
 
+def test_decay_puts_it_off_where_what_is_fresh_is_raw(documents: Documents) -> None:
+    (table,) = [t for t in documents["inversion"]["tables"] if t["title"].startswith("When a recency decay")]
+    (row,) = [row for row in table["rows"] if row["loop and work"].startswith("the same, decay strong")]
+    assert row["brought forward by"].startswith("-")
+
+
 def test_a_figure_and_its_verdict() -> None:
     assert near("x", 1.0, [0.9, 1.3]).short_by == 0
     assert near("x", 1.0, [1.2, 1.2]).short_by == pytest.approx(0.195)

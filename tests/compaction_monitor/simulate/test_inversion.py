@@ -121,5 +121,5 @@ def test_what_stops_it_and_what_does_not(name: str, inverts: bool) -> None:
 
 
 def test_progress_is_told_for_every_run() -> None:
-    assert runs_per_seed() == 2 + len({*VARIANTS.values()}) + 6
+    assert runs_per_seed() == 2 + len({*VARIANTS.values()}) + 11
     assert VARIANTS["as observed"].how == OBSERVED
