@@ -13,7 +13,7 @@ from compaction_monitor.effects import CHECKPOINTS, Reader
 from compaction_monitor.state.nodes import NOTHING_TRACKED, Ledger, Node, TrackedSet
 
 Row = Ledger | TrackedSet | Node
-CACHED_BYTES: Final = 2 * 1024 * 1024  # as rows; as objects about five times as much
+CACHED_BYTES: Final = 1024 * 1024  # as rows; as objects some fifteen times as much, and once for each partition
 SCAN_ROWS: Final = 512
 
 
