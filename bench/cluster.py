@@ -57,8 +57,11 @@ def input_topic(name: str) -> topics.Topic:
     return topics.expected(app_id="bench", events=(name,), partitions=PARTITIONS)[0]
 
 
-async def preload(address: str, topic: str, events: Iterable[Encoded]) -> int:
+async def preload(address: str, topic: str, events: Iterable[Encoded], *, by_row: bool = False) -> int:
     """Write events in order, partitioned as an emitter does, uncompressed like its default.
+
+    Args:
+        by_row: Keys are those of rows: the session's id is what follows its length.
 
     Returns:
         How many.
@@ -78,7 +81,7 @@ async def preload(address: str, topic: str, events: Iterable[Encoded]) -> int:
     batches: dict[int, Any] = {}
     try:
         for key, value, headers in events:
-            partition = partition_of(key, PARTITIONS)
+            partition = partition_of(key[2:] if by_row else key, PARTITIONS)
             batch = batches.get(partition)
             if batch is None or batch.append(timestamp=None, key=key, value=value, headers=headers) is None:
                 if batch is not None:
