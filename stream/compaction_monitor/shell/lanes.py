@@ -34,9 +34,11 @@ EX_SOFTWARE = 70
 EX_FENCED = 75
 EX_CONFIG = 78
 PROGRESS_VERSION = 1
-# Waiting batches are merged up to about this many records: one transaction for many small batches. They are computed
-# without a pause, so more would keep the other partitions and the web server waiting.
+# Waiting batches are merged up to this many records: one transaction for many small batches. They are computed without
+# a pause, so it is fewer where they take longer: the heartbeat, the web server and the other partitions wait meanwhile.
 MAX_MERGED_RECORDS = 5_000
+MIN_MERGED_RECORDS = 50
+COMPUTED_S = 0.2
 RETRY_S = (0.05, 0.1, 0.2, 0.5, 1.0)
 STALLED_S = 5.0
 
@@ -75,6 +77,7 @@ class Lane:
         expected: Per input topic the position to go on from.
         ticks_from: Per input topic the position that must be reached before ticks start: what was already in the log
             at assignment could answer an order whose deadline has passed.
+        turn: Held while computing; all lanes of the process share it.
         end_process: Called with an exit code and a reason.
     """
 
@@ -91,6 +94,7 @@ class Lane:
         metrics: Metrics,
         expected: Mapping[str, int],
         ticks_from: Mapping[str, int],
+        turn: asyncio.Lock,
         end_process: Callable[[int, str], None],
     ) -> None:
         self.partition = partition
@@ -98,13 +102,14 @@ class Lane:
         self.open = True
         self._core, self._store, self._transactor, self._consumer = core, store, transactor, consumer
         self._outlets, self._settings, self._metrics = outlets, settings, metrics
-        self._ticks_from, self._end_process = dict(ticks_from), end_process
+        self._ticks_from, self._turn, self._end_process = dict(ticks_from), turn, end_process
         self._waiting: deque[Any] = deque()
         self._wake = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._tick_at = self._loop.time()
         self._suspected: dict[str, int] = {}
         self._failures = 0
+        self._record_s = COMPUTED_S / MAX_MERGED_RECORDS
         self._busy_since: float | None = None
         self._task = asyncio.create_task(self._run(), name=f"partition-{partition}")
 
@@ -160,17 +165,19 @@ class Lane:
 
     async def _step(self) -> None:
         """Take what waits, as far as it follows on without a hole, and commit it."""
-        messages, records, ends = self._merge()
-        if messages:
+        messages, records, ends = self._merge(round(COMPUTED_S / self._record_s))
+        if messages or records:
             await self._process(messages, records, ends)
         elif self._waiting:
             await self._process_alone(self._waiting.popleft())
 
-    def _merge(self) -> tuple[list[Any], list[Any], dict[str, int]]:
+    def _merge(self, limit: int) -> tuple[list[Any], list[Any], dict[str, int]]:
+        """The messages that are read to their end, and at most so many records; what is left of a message waits."""
+        limit = min(MAX_MERGED_RECORDS, max(MIN_MERGED_RECORDS, limit))
         messages: list[Any] = []
         records: list[Any] = []
         ends: dict[str, int] = {}
-        while self._waiting and len(records) < MAX_MERGED_RECORDS:
+        while self._waiting and len(records) < limit:
             message = self._waiting[0]
             batch, topic = message.value, message.topic
             at = ends.get(topic, self.expected[topic])
@@ -179,9 +186,15 @@ class Lane:
                 continue
             if batch.start > at or batch.faults:
                 break
+            unseen = batch.records if batch.start == at else [r for r in batch.records if r.offset >= at]
+            room = limit - len(records)
+            if len(unseen) > room:
+                records += unseen[:room]
+                ends[topic] = unseen[room - 1].offset + 1
+                break
             self._waiting.popleft()
             messages.append(message)
-            records += batch.records if batch.start == at else [r for r in batch.records if r.offset >= at]
+            records += unseen
             ends[topic] = max(at, batch.end)
         return messages, records, ends
 
@@ -232,11 +245,19 @@ class Lane:
     async def _apply(self, records: list[Any], ends: dict[str, int], fault: str | None) -> bool:
         begun = self._loop.time()
         while self.open:
-            effects = self._core.apply(records) if fault is None else self._core.undecodable(records, fault)
+            async with self._turn:
+                effects = self._compute(records, fault)
+                await asyncio.sleep(0)  # still its turn: of all lanes one computes, then everything else has a turn
             if await self._commit(effects, ends):
                 self._measure(records, effects, begun, fault)
                 return True
         return False
+
+    def _compute(self, records: list[Any], fault: str | None) -> Effects:
+        begun = self._loop.time()
+        effects = self._core.apply(records) if fault is None else self._core.undecodable(records, fault)
+        self._record_s += ((self._loop.time() - begun) / len(records) - self._record_s) / 2
+        return effects
 
     def _measure(self, records: list[Any], effects: Effects, begun: float, fault: str | None) -> None:
         self._metrics.committed(self.partition, len(records), self._loop.time() - begun)

@@ -54,6 +54,7 @@ class Ownership:
         self._settings, self._core, self._stores, self._metrics = settings, core, stores, metrics
         self._outlets, self._consumer, self._end_process = outlets, consumer, end_process
         self._transactors: dict[int, Transactor] = {}
+        self._turn = asyncio.Lock()
         self._epoch = 0
         self._close_timeout_s = min(3.0, settings.shutdown_timeout_s / 2)
 
@@ -131,6 +132,7 @@ class Ownership:
             metrics=self._metrics,
             expected=expected,
             ticks_from={outcomes: ends[TP(outcomes, partition)]},
+            turn=self._turn,
             end_process=self._end_process,
         )
 
