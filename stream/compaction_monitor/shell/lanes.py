@@ -109,7 +109,7 @@ class Lane:
         self._tick_at = self._loop.time()
         self._suspected: dict[str, int] = {}
         self._failures = 0
-        self._record_s = COMPUTED_S / MAX_MERGED_RECORDS
+        self._record_s = COMPUTED_S / MIN_MERGED_RECORDS / 4  # at first everything is read from the store
         self._busy_since: float | None = None
         self._task = asyncio.create_task(self._run(), name=f"partition-{partition}")
 

@@ -52,6 +52,7 @@ class _Process:
         self._code: int | None = None
         self._reason = ""
         self._over = asyncio.Event()
+        self._ended = threading.Event()
         self._app = make_app(settings, core, end_process=self.exit)
         self._web = WebServer(
             self._app.metrics,
@@ -85,13 +86,15 @@ class _Process:
             log.info("web server on http://%s:%d", self._settings.web_host, port)
         except OSError as exc:
             self.exit(EX_CONFIG, f"web_host, web_port {self._settings.web_host}:{self._settings.web_port}: {exc.strerror}")
-        tasks = [loop.create_task(self._start()), loop.create_task(self._heartbeat())]
+        tasks = [loop.create_task(self._start()), loop.create_task(self._look_for_a_crash())]
+        threading.Thread(target=self._look_for_a_pause, name="pauses", daemon=True).start()
         await self._over.wait()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._app.stop()
         await self._web.stop()
+        self._ended.set()
         log.log(logging.CRITICAL if self._code else logging.INFO, "exit %d: %s", self._code, self._reason)
         return self._code or 0
 
@@ -111,17 +114,24 @@ class _Process:
             log.exception("the app failed")
             self.exit(EX_SOFTWARE, repr(exc))
 
-    async def _heartbeat(self) -> None:
-        """Notice that the process was paused: another worker may own its partitions since, and has their state."""
-        limit = self._settings.session_timeout_s
+    async def _look_for_a_crash(self) -> None:
         while True:
-            before = time.monotonic()
             await asyncio.sleep(HEARTBEAT_S)
+            if self._app.crashed:
+                self._crashed()
+
+    def _look_for_a_pause(self) -> None:
+        """Notice that the process was paused: another worker may own its partitions since, and has their state.
+
+        In a thread of its own: while a loop is busy the group still hears of us, and nothing was paused.
+        """
+        limit = self._settings.session_timeout_s
+        before = time.monotonic()
+        while not self._ended.wait(HEARTBEAT_S):
             paused = time.monotonic() - before - HEARTBEAT_S
             if paused > limit:
-                self.exit(EX_FENCED, f"paused for {paused:.0f} s, longer than the session timeout of {limit:g} s")
-            elif self._app.crashed:
-                self._crashed()
+                _end(EX_FENCED, f"paused for {paused:.0f} s, longer than the session timeout of {limit:g} s")
+            before = time.monotonic()
 
     def _crashed(self) -> None:
         reason = self._app.crash_reason
