@@ -59,11 +59,11 @@ LOSSLESS_CLAW: Final = Layout(
                NULL AS source_type, NULL AS earliest_at, NULL AS latest_at
         FROM summaries WHERE conversation_id = ? ORDER BY created_at, rowid""",
     edges="""
+        WITH mine AS (SELECT summary_id FROM summaries WHERE conversation_id = ?)
         SELECT e.summary_id AS id, 'nodes' AS type, e.parent_summary_id AS source, e.ordinal FROM summary_parents e
-        JOIN summaries s USING (summary_id) WHERE s.conversation_id = ?1
+        JOIN mine USING (summary_id)
         UNION ALL
-        SELECT e.summary_id, 'messages', e.message_id, e.ordinal FROM summary_messages e
-        JOIN summaries s USING (summary_id) WHERE s.conversation_id = ?1
+        SELECT e.summary_id, 'messages', e.message_id, e.ordinal FROM summary_messages e JOIN mine USING (summary_id)
         ORDER BY 1, 2, 4""",
 )
 HERMES_LCM: Final = Layout(
