@@ -128,7 +128,7 @@ def scorer_name() -> str:
     try:
         return f"hashing-tfidf/scikit-learn-{version('scikit-learn')}"
     except PackageNotFoundError:
-        raise ImportError(_MISSING) from None
+        raise ModuleNotFoundError(_MISSING, name="sklearn") from None
 
 
 class Relevance:
@@ -146,7 +146,7 @@ class Relevance:
             # Here and not above: it takes over a second, and the base install does not have it.
             from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
         except ImportError:
-            raise ImportError(_MISSING) from None
+            raise ModuleNotFoundError(_MISSING, name="sklearn") from None
         self._counts: Any = HashingVectorizer(n_features=2**18, alternate_sign=False, norm=None)
         self._weights: Any = TfidfTransformer()
         self._query = query

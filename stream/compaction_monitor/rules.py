@@ -105,13 +105,18 @@ DEFAULT_RULES = AgentRules()
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Rules by agent pattern (shell wildcards); the first pattern that matches holds, else the default."""
+    """Rules by agent pattern (shell wildcards); the first pattern that matches holds, else the default.
+
+    Attributes:
+        runbook_url: What an alert's `url` begins with; the check's name is put after it. The default leads to the
+            check's heading in this project's README, from the root of the repository.
+    """
 
     by_pattern: tuple[tuple[str, AgentRules], ...] = ()
     default: AgentRules = DEFAULT_RULES
     expiry_s: float = 86_400.0
     clock_ahead_s: float = 300.0
-    runbook_url: str = "https://compaction-monitor.invalid/runbook#"
+    runbook_url: str = "README.md#"
     _known: dict[str, AgentRules] = field(default_factory=dict, repr=False, compare=False)
 
     def of(self, agent: str) -> AgentRules:

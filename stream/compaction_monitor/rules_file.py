@@ -3,7 +3,7 @@
 ```toml
 expiry_s = 86400                      # a session is closed after this silence
 clock_ahead_s = 300                   # a time further ahead of the broker's is taken back to that
-runbook_url = "https://wiki/runbook#" # the `url` of an alert, the check's name put after it
+runbook_url = "https://wiki/runbook#" # the `url` of an alert, the check's name put after it; else README.md#
 
 [default]                             # every agent
 mode = "advisory"                     # or "enforce"
@@ -143,7 +143,9 @@ class _Reader:
             (pattern, self._agent(self._table(agents, "agents", pattern), f'agents."{pattern}"', default)) for pattern in agents
         ]
         rules = Rules(by_pattern=tuple(by_pattern), default=default, **self._numbers(found, "", _TOP))
-        url = found.get("runbook_url", rules.runbook_url)
+        if "runbook_url" not in found:
+            return rules
+        url = found["runbook_url"]
         if not isinstance(url, str) or not url.startswith(("https://", "http://")):
             self._fault("runbook_url", url, "an http or https address; the check's name is put after it")
             return rules

@@ -15,7 +15,10 @@ def main() -> None:
         # The base install is for agents; it has no terminal library to say this with.
         sys.stderr.write(
             f"compaction-monitor: the command line needs {missing.name}, which is not installed.\n"
-            "Install an extra: pip install 'compaction-monitor[adapters]' (scan, lint), or [monitor] (all commands).\n"
+            "Install an extra: pip install 'compaction-monitor[adapters]' (scan, lint), [monitor] (what needs a broker),\n"
+            "[simulate], or [adapters,embedded,monitor] (demo).\n"
         )
         raise SystemExit(1) from None
+    except KeyboardInterrupt:  # while it is still being imported
+        raise SystemExit(130) from None
     app(prog_name="compaction-monitor")

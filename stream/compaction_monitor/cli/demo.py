@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 from enum import StrEnum
 from importlib.resources import as_file, files
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
@@ -44,6 +47,14 @@ NEXT: Final = (
     ("compaction-monitor worker --broker embedded", "a monitor on this machine; agents send to 127.0.0.1:9092"),
     ("compaction-monitor watch", "its findings, live"),
 )
+
+
+def where() -> tuple[Text, ...]:
+    """Where the command is, for whom `make demo` installed it beside the PATH."""
+    beside = Path(sys.executable).parent / "activate"
+    if shutil.which("compaction-monitor") or not beside.is_file():
+        return ()
+    return (Text.assemble("The command is not on the PATH; ", (f". {beside}", "bold"), " puts it there."),)
 
 
 class Scenario(StrEnum):
@@ -306,6 +317,7 @@ class _Show:
                     Text(f"\nAlso found: {', '.join(others)}. {seconds:.1f} s, nothing left behind.", style="dim"),
                     Text("\nNext:"),
                     *(Text.assemble((f"  {command:<{width}}", "bold"), f"  {what}") for command, what in NEXT),
+                    *where(),
                 ),
                 title=Text(f"{CHECK} in round {alert.evidence['round']} of {alert.session_id}", style="bold red"),
                 title_align="left",

@@ -57,8 +57,12 @@ class Problem(Exception):
     """
 
     def __init__(self, code: Code, what: str, why: str = "", todo: str = "") -> None:
-        super().__init__(what)
+        # All of them: it is pickled, when a process that reads sessions meets it.
+        super().__init__(code, what, why, todo)
         self.code, self.what, self.why, self.todo = code, what, why, todo
+
+    def __str__(self) -> str:
+        return self.what
 
 
 @contextmanager

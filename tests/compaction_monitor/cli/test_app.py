@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 import subprocess
 import sys
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
+from compaction_events.measures import scorer_name
+from compaction_monitor.cli.demo import where
 from compaction_monitor.cli.exits import MEANING, Code, Problem, extra
 from tests.compaction_monitor.cli.conftest import Run
 
@@ -70,8 +74,34 @@ main()
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
         "compaction-monitor: the command line needs typer, which is not installed.\n"
-        "Install an extra: pip install 'compaction-monitor[adapters]' (scan, lint), or [monitor] (all commands).\n"
+        "Install an extra: pip install 'compaction-monitor[adapters]' (scan, lint), [monitor] (what needs a broker),\n"
+        "[simulate], or [adapters,embedded,monitor] (demo).\n"
     )
+
+
+def test_ctrl_c_before_it_is_all_imported_has_no_traceback(tmp_path: Path) -> None:
+    code = """
+import sys
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == "compaction_monitor.cli.app":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupting())
+from compaction_monitor.cli import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (Code.interrupted, "", "")
+
+
+def test_the_demo_says_where_its_command_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "activate").touch()
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (told,) = where()
+    assert told.plain == f"The command is not on the PATH; . {tmp_path / 'activate'} puts it there."
+    (tmp_path / "compaction-monitor").touch(mode=0o755)
+    assert where() == ()
 
 
 def test_a_missing_extra_is_named() -> None:
@@ -83,6 +113,19 @@ def test_a_missing_extra_is_named() -> None:
         "This command needs aiokafka, which is not installed.",
         "pip install 'compaction-monitor[monitor]'",
     )
+
+
+def test_an_extra_missed_while_measuring_is_named() -> None:
+    """With `[monitor]` alone the adapters can be imported; it is what they measure with that is missing."""
+    with patch("compaction_events.measures.version", side_effect=PackageNotFoundError):  # noqa: SIM117
+        with pytest.raises(Problem) as caught, extra("adapters"):
+            scorer_name()
+    assert caught.value.todo == "pip install 'compaction-monitor[adapters]'"
+
+
+def test_a_problem_crosses_processes() -> None:
+    problem = pickle.loads(pickle.dumps(Problem(Code.failed, "what", "why", "todo")))
+    assert (problem.code, problem.what, problem.why, problem.todo, str(problem)) == (Code.failed, "what", "why", "todo", "what")
 
 
 def test_a_missing_module_of_ours_is_a_fault_and_stays_one() -> None:
