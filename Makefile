@@ -8,13 +8,15 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 ARGS ?=
+KILLS ?= 20
 
-.PHONY: help demo test test-portable bench lint format clean
+.PHONY: help demo test test-portable chaos bench lint format clean
 
 help:
 	@echo "make demo           a session that goes wrong, through a broker and a worker, on this machine"
 	@echo "make test           every test; those that need Java are skipped, with the reason, where there is none"
 	@echo "make test-portable  the tests without a broker, and one through the embedded broker"
+	@echo "make chaos KILLS=n  two workers on a real Kafka, ended at random under load, against the pure fold (ARGS: see --help)"
 	@echo "make bench          events a second beside the same job in other frameworks; needs Java and Maven (ARGS=--quick: a minute)"
 	@echo "make lint           ruff and mypy"
 	@echo "make format         let ruff lay out the code"
@@ -28,6 +30,9 @@ test: $(VENV)/.dev
 
 test-portable: $(VENV)/.dev
 	@$(BIN)/python -m pytest -m "smoke or not (broker or kafka)" $(ARGS)
+
+chaos: $(VENV)/.dev
+	@$(BIN)/python -m tests.chaos --kills $(KILLS) $(ARGS)
 
 bench: $(VENV)/.dev
 	@$(BIN)/python -m bench $(ARGS)
