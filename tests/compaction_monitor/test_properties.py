@@ -27,6 +27,7 @@ from tests.compaction_events.strategies import events
 from tests.compaction_monitor.stories import SESSIONS, Move, Tick, play_move, stories, tell
 
 LOOP = {"remediation_unacknowledged", "remediation_ineffective"}
+BACK = st.integers(1, 40)
 MANY = settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
 
 
@@ -77,10 +78,34 @@ class TestLog:
         assert {name: open_alerts(monitor, name) for name in SESSIONS} == opened
 
     @MANY
+    @given(stories(sessions=2), st.integers(1, 9), st.sets(st.integers(0, 60)), st.dictionaries(st.integers(0, 40), BACK))
+    def test_read_again_from_anywhere_gives_the_same_alerts(
+        self, moves: list[Move], size: int, restarts: set[int], rewinds: dict[int, int]
+    ) -> None:
+        """As by a consumer that goes back, over and over, or a producer that sends again: in any batches, with restarts."""
+        once, log = tell(moves)
+        again = Offline(partitions=2)
+        records = list(again.records(rewound(log, rewinds)))
+        for start in range(0, len(records), size):
+            if start // size in restarts:
+                again.restart()
+            again.feed_records(records[start : start + size], batch=size)
+        assert by_session(alerts(again.published)) == by_session(alerts(once.published))
+
+    @MANY
     @given(stories(ticks=True))
     def test_a_ce_id_names_one_publication(self, moves: list[Move]) -> None:
         monitor, _ = tell(moves)
         assert [one for one, n in Counter(found.ce_id for found in monitor.published).items() if n > 1] == []
+
+
+def rewound(log: Sequence[Fact], rewinds: dict[int, int]) -> list[Fact]:
+    """The log, so many of its last facts once more at each of these places."""
+    played: list[Fact] = []
+    for end, fact in enumerate(log, 1):
+        played.append(fact)
+        played += log[max(0, end - rewinds.get(end - 1, 0)) : end]
+    return played
 
 
 def open_alerts(monitor: Offline, name: str) -> list[tuple[str, str, tuple[str, ...]]]:
