@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import cProfile
+import gc
 import json
 import pstats
 import sys
@@ -32,6 +33,7 @@ from compaction_monitor.effects import SESSIONS, TABLES
 from compaction_monitor.fold import fold
 from compaction_monitor.partitioner import partition_of
 from compaction_monitor.rules import Rules
+from compaction_monitor.shell.worker import GC_OBJECTS
 from compaction_monitor.state.session import Session
 
 STORED = Path(__file__).with_name("micro.json")
@@ -146,6 +148,8 @@ def cases() -> dict[str, Case]:
 
 def measure(wanted: dict[str, Case]) -> dict[str, float]:
     """Microseconds for an event, the lowest of all runs."""
+    gc.freeze()
+    gc.set_threshold(GC_OBJECTS, 20, 20)  # as the worker does
     best = dict.fromkeys(wanted, float("inf"))
     repeats = {name: _repeats(case) for name, case in wanted.items()}
     for _ in range(ROUNDS):

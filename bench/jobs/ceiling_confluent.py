@@ -28,9 +28,10 @@ def main() -> None:
     committed = time.monotonic()
     over = False
     while not over:
+        asked_ns = time.monotonic_ns()
         records = consumer.consume(BATCH, timeout=0.1)
         if records:
-            marks.before()
+            marks.before(asked_ns)
             for record in records:
                 orjson.loads(record.value())
             over = marks.after(len(records))

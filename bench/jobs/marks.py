@@ -40,9 +40,9 @@ class Task:
         return cls(**json.loads(sys.argv[1]))
 
 
-def mark(name: str) -> None:
+def mark(name: str, at_ns: int | None = None) -> None:
     # Not by `print`: a framework may have taken stdout for its log.
-    os.write(1, b"%s %d\n" % (name.encode(), time.monotonic_ns()))
+    os.write(1, b"%s %d\n" % (name.encode(), at_ns or time.monotonic_ns()))
 
 
 class Marks:
@@ -52,10 +52,10 @@ class Marks:
         self._left = records
         self._records = records
 
-    def before(self) -> None:
-        """Call it before each record, or each batch."""
+    def before(self, at_ns: int | None = None) -> None:
+        """Call it before each record, or each batch. `at_ns`: when a whole batch was asked for, before it was there."""
         if self._left == self._records:
-            mark("started")
+            mark("started", at_ns)
 
     def after(self, count: int = 1) -> bool:
         """Call it after each record or batch; True when there is no further one."""
