@@ -9,6 +9,7 @@ def main() -> None:
     """Entry point of `compaction-monitor`."""
     try:
         from compaction_monitor.cli.app import app
+        from compaction_monitor.cli.output import lenient
     except ModuleNotFoundError as missing:
         if missing.name not in ("typer", "rich"):
             raise
@@ -21,4 +22,5 @@ def main() -> None:
         raise SystemExit(1) from None
     except KeyboardInterrupt:  # while it is still being imported
         raise SystemExit(130) from None
+    lenient()
     app(prog_name="compaction-monitor")

@@ -14,6 +14,7 @@ from compaction_events.codec import encode
 from compaction_events.facts import Fact
 from compaction_events.ids import text_hash
 from compaction_monitor.cli import output
+from compaction_monitor.cli.exits import Code, Problem
 
 if TYPE_CHECKING:
     from compaction_events.adapters.following import Follower
@@ -93,4 +94,10 @@ def run(follower: Follower, target: str, settings: Settings | None, interval_s: 
         async with to_broker(settings, source) as deliver:
             return await follow(follower, deliver, interval_s, stop)
 
-    return asyncio.run(main())
+    try:
+        return asyncio.run(main())
+    except OSError as error:
+        if error.filename is None:
+            raise
+        todo = "Give files you can write to: --cursor FILE, and --broker file:PATH."
+        raise Problem(Code.failed, f"Cannot write {error.filename}", error.strerror or "", todo) from None

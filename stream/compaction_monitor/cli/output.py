@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from io import TextIOWrapper
 from typing import Any
 
 import orjson
@@ -29,13 +31,31 @@ def console(*, stderr: bool = False) -> Console:
 
 def json_document(document: Any) -> None:
     """One document on stdout."""
-    sys.stdout.write(orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS).decode() + "\n")
+    sys.stdout.write(_json(document, indented=True) + "\n")
 
 
 def json_line(document: Any) -> None:
     """One line of a stream on stdout, at once."""
-    sys.stdout.write(orjson.dumps(document, option=orjson.OPT_SORT_KEYS).decode() + "\n")
+    sys.stdout.write(_json(document, indented=False) + "\n")
     sys.stdout.flush()
+
+
+def _json(document: Any, *, indented: bool) -> str:
+    """JSON that stdout can hold: escaped where its encoding has less than Unicode, or a file's name is no text."""
+    try:
+        text = orjson.dumps(document, option=orjson.OPT_SORT_KEYS | (orjson.OPT_INDENT_2 if indented else 0)).decode()
+        text.encode(sys.stdout.encoding)
+    except (TypeError, UnicodeEncodeError):
+        separators = None if indented else (",", ":")
+        return json.dumps(document, indent=2 if indented else None, separators=separators, sort_keys=True)
+    return text
+
+
+def lenient() -> None:
+    """What the terminal's encoding has no character for is shown as `?`, instead of ending the command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def note(text: str) -> None:

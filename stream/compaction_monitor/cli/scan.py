@@ -54,7 +54,7 @@ def _write(path: Path, document: Document) -> None:
     with extra("adapters"):
         from compaction_monitor.report.page import page
     try:
-        path.write_text(page(document, lambda found: plan(found).plain), encoding="utf-8")
+        path.write_text(page(document, lambda found: plan(found).plain), encoding="utf-8", errors="replace")
     except OSError as error:
         raise Problem(
             Code.failed, f"Cannot write {path}", error.strerror or "", "Check the folder and its permissions."

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import pickle
 import re
 import subprocess
@@ -15,6 +17,7 @@ import pytest
 from compaction_events.measures import scorer_name
 from compaction_monitor.cli.demo import where
 from compaction_monitor.cli.exits import MEANING, Code, Problem, extra
+from tests.compaction_events.adapters.fixtures import codex_records, write_lines
 from tests.compaction_monitor.cli.conftest import Run
 
 COMMANDS = (
@@ -131,3 +134,30 @@ def test_a_problem_crosses_processes() -> None:
 def test_a_missing_module_of_ours_is_a_fault_and_stays_one() -> None:
     with pytest.raises(ModuleNotFoundError), extra("monitor"):
         raise ModuleNotFoundError(name="compaction_monitor.gone")
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="its file names are always text")
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+@pytest.mark.parametrize("options", [[], ["--json"], ["--html", "page.html"]], ids=str)
+def test_any_name_of_a_file_in_any_encoding_of_the_terminal(tmp_path: Path, encoding: str, options: list[str]) -> None:
+    for name in ("naïve 日.jsonl", os.fsdecode(b"bad\xff.jsonl")):
+        write_lines(tmp_path / name, codex_records())
+    command = [sys.executable, "-m", "compaction_monitor", "scan", ".", *options]
+    env = os.environ | {"PYTHONIOENCODING": encoding}
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, check=False)
+    assert (done.returncode, b"Traceback" in done.stderr) == (0, False), done.stderr
+    if options == ["--json"]:
+        named = {file for session in json.loads(done.stdout.decode(encoding))["sessions"] for file in session["files"]}
+        assert {"naïve 日.jsonl", os.fsdecode(b"bad\xff.jsonl")} & named
+
+
+def test_a_cursor_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    write_lines(tmp_path / "rollout.jsonl", codex_records())
+    (tmp_path / "file").touch()
+    command = [sys.executable, "-m", "compaction_monitor", "ingest", "rollout.jsonl", "--follow", "--broker", "file:events"]
+    done = subprocess.run(
+        [*command, "--cursor", "file/cursor"], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stdout, "Traceback" in done.stderr) == (Code.failed, "", False)
+    assert "error: Cannot write file" in done.stderr
+    assert "--cursor FILE" in done.stderr
