@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import logging
 import random
 import sys
 import tempfile
@@ -38,6 +39,7 @@ def main() -> int:
     faults = chosen.kills + chosen.zombies + chosen.broker_restarts
     events = chosen.events or max(20_000, 5_000 * faults)
     plan = Plan(chosen.seed, events, max(100, events // 200), chosen.kills, chosen.zombies, chosen.broker_restarts)
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # of brokers that are being restarted
     print(f"seed {plan.seed}", flush=True)
     begun = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="chaos-"))
