@@ -82,6 +82,16 @@ def _run(settings: Settings, rules: Rules) -> int:
     with extra("monitor"):
         from compaction_monitor.core import MonitorCore
         from compaction_monitor.shell.worker import run_worker
+    if settings.store != "memory":
+        try:
+            settings.datadir.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise Problem(
+                Code.config,
+                f"Cannot write the datadir {settings.datadir}",
+                error.strerror or "",
+                "Name another: --datadir DIR.",
+            ) from None
     return run_worker(settings, MonitorCore(rules, settings.partitions, settings.outcomes_topic))
 
 
@@ -91,9 +101,13 @@ def _embedded(settings: Settings, pairs: list[str] | None, given: dict[str, Any]
     from compaction_monitor.shell.embedded import EmbeddedBroker, EmbeddedBrokerError
 
     # The configured port, so that the other commands find it without being told.
-    broker = EmbeddedBroker(port=int(settings.brokers[0].rpartition(":")[2]))
     try:
+        broker = EmbeddedBroker(port=int(settings.brokers[0].rpartition(":")[2]))
         broker.start()
+    except OSError as error:
+        raise Problem(
+            Code.config, f"Cannot write {error.filename}", error.strerror or "", "Name a folder for it: XDG_CACHE_HOME."
+        ) from None
     except EmbeddedBrokerError as error:
         raise Problem(Code.unavailable, "The embedded broker did not start.", str(error)) from None
     try:

@@ -55,3 +55,18 @@ def test_without_a_broker_it_exits_69_and_logs_json_lines(tmp_path: Path) -> Non
     lines = [json.loads(line) for line in done.stderr.splitlines()]
     assert all(line.keys() >= {"at", "level", "logger", "message"} for line in lines)
     assert lines[-1]["message"].startswith("exit 69: no broker answers at 127.0.0.1:1")
+
+
+def test_a_datadir_that_cannot_be_made_is_for_the_operator(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    ran = run("worker", "--broker", "127.0.0.1:1", "--datadir", "file/state")
+    assert ran.code == Code.config
+    assert "error: Cannot write the datadir file/state" in ran.err
+    assert "--datadir DIR" in ran.err
+
+
+def test_a_cache_that_cannot_be_written_is_for_the_operator(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    ran = run("worker", "--broker", "embedded", env={"XDG_CACHE_HOME": str(tmp_path / "file")})
+    assert ran.code == Code.config
+    assert "XDG_CACHE_HOME" in ran.err
