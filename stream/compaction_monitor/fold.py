@@ -86,13 +86,15 @@ def fold(
     if session is not None and at is not None and _has_expired(session, at_us, rules):
         expired = expire(fact.session_id, session, rules, rows)
         session, rows = None, NO_TREE
-    if session is None:
-        if isinstance(fact, RemediationAcknowledged):
-            gone = expired or Folded(None, (), ())
-            return gone._replace(counted=[*gone.counted, ("answers", "none", "unknown_session")])
-        session = Session(agent=getattr(fact, "agent", None) or "unknown")
-    step = Step(fact.session_id, session.copy(), rules, at_us, ce_id, base_ms, Tree(rows))
-    step.session.appended_ms = base_ms
+    if session is not None:
+        working = session.copy()
+    elif type(fact) is RemediationAcknowledged:  # `isinstance` of a model that it is not takes as long as a check
+        gone = expired or Folded(None, (), ())
+        return gone._replace(counted=[*gone.counted, ("answers", "none", "unknown_session")])
+    else:
+        working = Session(agent=getattr(fact, "agent", None) or "unknown")
+    working.appended_ms = base_ms
+    step = Step(fact.session_id, working, rules, at_us, ce_id, base_ms, Tree(rows))
     _apply(step, fact)
     folded = _folded(step)
     if expired is None:

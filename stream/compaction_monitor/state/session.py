@@ -213,15 +213,20 @@ class Session:
 
 def peek(row: bytes) -> tuple[int, int]:
     """`due_ms` and `silent_since_ms` of a row, for the sweep, without reading the rest."""
-    _, due_ms, silent_since_ms, *_ = _versioned(row)
-    return due_ms, silent_since_ms
+    version, due_ms, silent_since_ms, _ = row.split(b",", 3)
+    _check_version(int(version[1:]))
+    return int(due_ms), int(silent_since_ms)
 
 
 def _versioned(row: bytes) -> list[Any]:
     found: list[Any] = orjson.loads(row)
-    if found[0] > STATE_VERSION:
-        raise NewerStateError(f"a session's state has version {found[0]}, this code knows {STATE_VERSION}")
+    _check_version(found[0])
     return found
+
+
+def _check_version(version: int) -> None:
+    if version > STATE_VERSION:
+        raise NewerStateError(f"a session's state has version {version}, this code knows {STATE_VERSION}")
 
 
 # What `Round._make` does, without a call into Python for each.
