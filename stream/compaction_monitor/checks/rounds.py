@@ -195,7 +195,7 @@ def drift(session: Session, event: RoundCompleted, limits: Thresholds) -> Verdic
     cause = drift_cause(session, limits)
     if cause.startswith("no_"):
         return blind(cause)
-    return Verdict(holds=True, severity=INFO if cause == "spans_stable" or not _fell(session, limits) else WARNING)
+    return Verdict(holds=True, severity=WARNING if _fell(session, limits) else INFO)
 
 
 def _fell(session: Session, limits: Thresholds) -> bool:

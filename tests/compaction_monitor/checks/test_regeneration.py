@@ -489,6 +489,10 @@ class TestConformity:
         orders = itertools.permutations(trials(*case.afters))
         assert len({judge(before, order, children_rewritten=case.rewritten, limits=case.limits) for order in orders}) == 1
 
+    def test_what_was_counted_comes_with_the_verdict(self) -> None:
+        afters = trials(B20, B20)
+        assert judge(node(B20), afters).measures == measure(B20, afters)
+
     def test_missing_input_is_skipped_with_its_reason(self) -> None:
         assert unfit(node(B20, from_raw=True), trials(B20)) == "raw_sources"
         assert unfit(node(frozenset()), trials(B20)) == "empty_baseline"
