@@ -36,8 +36,8 @@ from compaction_events.codec import Encoded, encode
 from compaction_monitor.partitioner import partition_of
 
 EVERY = 5
-SLICE_S = 0.01  # events are handed over in slices of this length
-SETTLE_S = 3.0  # at the beginning, not counted
+SLICE_S = 0.02  # events are handed over in slices of this length
+SETTLE_S = 10.0  # at the beginning, not counted: connections, and the compilers of a broker that has just started
 DRAIN_S = 10.0
 
 
