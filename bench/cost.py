@@ -113,6 +113,9 @@ async def state(broker: cluster.Broker, core: int | None, sessions: int) -> dict
 async def recovery(broker: cluster.Broker, core: int | None, sessions: int, writes: int) -> dict[str, Any]:
     """Start on a changelog with `writes` rows for each session: without a store, with one, and after a SIGKILL."""
     app = App(broker.address, core)
+    # What is written several times stays so: the broker's cleaner would begin within seconds.
+    uncleaned = {"min.compaction.lag.ms": str(3_600_000)}
+    app.topics = tuple(replace(topic, config={**topic.config, **uncleaned}) for topic in app.topics)
     await app.create()
     topic = changelog(app.name, "sessions-v1")
     written = await cluster.preload(broker.address, topic, rows(sessions, writes), by_row=True)
