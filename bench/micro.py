@@ -166,10 +166,10 @@ def _repeats(case: Case) -> int:
     """How many calls make a run."""
     for done in count(1):
         begun = time.perf_counter()
-        for _ in range(2**done):
+        for _ in range(1 << done):
             case.call()
         if time.perf_counter() - begun > RUN_S:
-            return 2**done
+            return 1 << done
     raise AssertionError
 
 

@@ -33,7 +33,7 @@ findings = app.topic(task.findings, key_serializer="raw", value_serializer="raw"
 sessions = app.Table("sessions", key_type=bytes, value_type=bytes, partitions=task.partitions)
 
 
-@app.agent(inputs)
+@app.agent(inputs)  # type: ignore[untyped-decorator]  # faust is partly untyped
 async def monitor(stream: Any) -> None:
     async for event in stream.events():
         marks.before()
