@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 import yaml
 
 from compaction_monitor.shell import settings
+from compaction_monitor.shell.web import Access
 
 ROOT = Path(__file__).parents[1]
 COMPOSE = ROOT / "docker-compose.yml"
@@ -77,7 +79,22 @@ def test_what_runs_for_long_is_supervised(service: dict[str, Any]) -> None:
 
 def test_the_monitor_waits_for_its_topics_and_its_broker() -> None:
     waits = {name: how["condition"] for name, how in services()["monitor"]["depends_on"].items()}
-    assert waits == {"kafka": "service_healthy", "topics": "service_completed_successfully"}
+    ended = "service_completed_successfully"
+    assert waits == {"kafka": "service_healthy", "topics": ended, "web-token": ended}
+
+
+def test_the_token_is_made_once_and_is_what_the_worker_reads(tmp_path: Path) -> None:
+    made = tmp_path / "web-token"
+    (code,) = services()["web-token"]["command"]
+    read_from = tomllib.loads((ROOT / "deploy" / "monitor.toml").read_text())["web_token_file"]
+    assert read_from in code
+    assert any(f"{volume}/".startswith(f"web-token:{Path(read_from).parent}") for volume in services()["monitor"]["volumes"])
+    subprocess.run([sys.executable, "-c", code.replace(read_from, str(made))], check=True)
+    token = made.read_text()
+    assert Access.of(settings.load(web_host="0.0.0.0", web_token_file=made)).tls is None
+    subprocess.run([sys.executable, "-c", code.replace(read_from, str(made))], check=True)
+    assert made.read_text() == token
+    assert len(token) >= 43
 
 
 def test_the_mounted_settings_are_settings(monkeypatch: pytest.MonkeyPatch) -> None:

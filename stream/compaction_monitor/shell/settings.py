@@ -32,6 +32,10 @@ Topic = Annotated[str, Field(pattern=TOPIC_NAME)]
 Names = Annotated[tuple[str, ...], NoDecode]
 
 
+# Named in errors, but never shown.
+SECRETS = frozenset({"password", "web_token"})
+
+
 class SettingsError(ValueError):
     """A setting is wrong: names the variable, its value and what is allowed. Never retried (exit 78)."""
 
@@ -39,7 +43,7 @@ class SettingsError(ValueError):
 class Settings(BaseSettings):
     """The worker's settings. Times carry their unit in the name; every field is a `COMPACTION_MONITOR_` variable."""
 
-    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="forbid", frozen=True, hide_input_in_errors=False)
+    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="forbid", frozen=True, hide_input_in_errors=True)
 
     brokers: Names = Field(("127.0.0.1:9092",), description="Bootstrap servers, HOST:PORT, comma-separated.")
     app_id: str = Field("compaction-monitor", pattern=r"^[a-zA-Z0-9._-]{1,100}$")
@@ -68,8 +72,13 @@ class Settings(BaseSettings):
     fetch_max_bytes: int = Field(1 << 20, ge=1 << 16, le=1 << 26, description="Per partition and fetch.")
     tick_s: float = Field(1.0, ge=0.05, le=60.0)
 
-    web_host: str = "127.0.0.1"
+    web_host: str = Field("127.0.0.1", description="Elsewhere than on loopback, /metrics needs a token or client certificates.")
     web_port: int = Field(6066, ge=0, le=65535, description="0 lets the system choose.")
+    web_token_file: Path | None = Field(None, description="Its text is the bearer token of /metrics; read at every request.")
+    web_token: SecretStr | None = Field(None, description="The token itself; a file is seen by fewer eyes.")
+    web_certfile: Path | None = Field(None, description="The web server speaks TLS with this certificate.")
+    web_keyfile: Path | None = None
+    web_client_cafile: Path | None = Field(None, description="/metrics needs a client certificate of one of these CAs.")
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
 
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
@@ -123,6 +132,12 @@ class Settings(BaseSettings):
             raise ValueError(f"security_protocol {self.security_protocol} needs username and password")
         if bool(self.certfile) != bool(self.keyfile):
             raise ValueError("certfile and keyfile go together")
+        if bool(self.web_certfile) != bool(self.web_keyfile):
+            raise ValueError("web_certfile and web_keyfile go together")
+        if self.web_client_cafile and not self.web_certfile:
+            raise ValueError("web_client_cafile needs web_certfile and web_keyfile: only TLS asks for client certificates")
+        if self.web_token and self.web_token_file:
+            raise ValueError("web_token and web_token_file: give one of them")
         for name in ("cafile", "certfile", "keyfile", "checks_file"):
             path: Path | None = getattr(self, name)
             if path is not None and not path.is_file():
@@ -152,7 +167,7 @@ class Settings(BaseSettings):
         try:
             context = ssl.create_default_context(cafile=self.cafile)
             if self.certfile:
-                context.load_cert_chain(self.certfile, self.keyfile)
+                context.load_cert_chain(self.certfile, self.keyfile, no_passphrase)
         except (OSError, ssl.SSLError) as exc:
             files = [str(path) for path in (self.cafile, self.certfile, self.keyfile) if path]
             raise SettingsError(f"{PREFIX}CAFILE, CERTFILE or KEYFILE: {files}: {exc}") from exc
@@ -172,6 +187,11 @@ class Settings(BaseSettings):
         return options
 
 
+def no_passphrase() -> str:
+    """For `load_cert_chain`, which would ask the terminal, and wait."""
+    raise SettingsError("the key is encrypted; allowed: a key without passphrase, in a file that only this user can read")
+
+
 def load(**overrides: Any) -> Settings:
     """Read the settings; `overrides` (a command line's options) win, those that are None count as absent.
 
@@ -184,7 +204,8 @@ def load(**overrides: Any) -> Settings:
         _check_config(os.environ.get(CONFIG_VARIABLE))
         return Settings(**given)
     except ValidationError as exc:
-        raise SettingsError("\n".join(_fault(error) for error in exc.errors())) from exc
+        # `from None`: pydantic's own text may show what was given.
+        raise SettingsError("\n".join(_fault(error) for error in exc.errors())) from None
     except (OSError, tomllib.TOMLDecodeError) as exc:
         raise SettingsError(f"{CONFIG_VARIABLE}={os.environ.get(CONFIG_VARIABLE)}: {exc}") from exc
 
@@ -209,5 +230,5 @@ def _fault(error: Any) -> str:
     message = str(error["msg"]).removeprefix("Value error, ")
     if not name:
         return message
-    value = "(secret)" if name == "password" else repr(error.get("input"))
+    value = "(secret)" if name in SECRETS else repr(error.get("input"))
     return f"{PREFIX}{name.upper()}={value}: {message}"

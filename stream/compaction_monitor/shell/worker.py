@@ -29,7 +29,7 @@ from compaction_monitor.shell import topics
 from compaction_monitor.shell.app import make_app, new_event_loop
 from compaction_monitor.shell.lanes import EX_CONFIG, EX_FENCED, EX_SOFTWARE
 from compaction_monitor.shell.settings import Settings, SettingsError
-from compaction_monitor.shell.web import WebServer
+from compaction_monitor.shell.web import Access, WebServer
 
 log = logging.getLogger(__name__)
 
@@ -53,9 +53,11 @@ class _Process:
         self._reason = ""
         self._over = asyncio.Event()
         self._ended = threading.Event()
+        access = Access.of(settings)
         self._app = make_app(settings, core, end_process=self.exit)
         self._web = WebServer(
             self._app.metrics,
+            access,
             host=settings.web_host,
             port=settings.web_port,
             dead=lambda: [self._reason] if self._code else [],
@@ -83,7 +85,8 @@ class _Process:
                 loop.add_signal_handler(number, self.exit, 0, f"signal {number.name}")
         try:
             port = await self._web.start()
-            log.info("web server on http://%s:%d", self._settings.web_host, port)
+            scheme = "https" if self._settings.web_certfile else "http"
+            log.info("web server on %s://%s:%d", scheme, self._settings.web_host, port)
         except OSError as exc:
             self.exit(EX_CONFIG, f"web_host, web_port {self._settings.web_host}:{self._settings.web_port}: {exc.strerror}")
         tasks = [loop.create_task(self._start()), loop.create_task(self._look_for_a_crash())]

@@ -30,6 +30,16 @@ def test_wrong_settings_exit_78(run: Run, options: list[str], fault: str) -> Non
     assert fault in ran.err
 
 
+def test_a_web_server_open_to_other_machines_exits_78(tmp_path: Path) -> None:
+    options = ["--broker", "127.0.0.1:1", "--store", "memory", "--web-port", "0", "--set", "web_host=0.0.0.0", "--json"]
+    command = [sys.executable, "-m", "compaction_monitor", "worker", *options]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (Code.config, "")
+    last = json.loads(done.stderr.splitlines()[-1])["message"]
+    assert last.startswith("exit 78: COMPACTION_MONITOR_WEB_HOST='0.0.0.0': reachable from other machines")
+    assert "COMPACTION_MONITOR_WEB_TOKEN_FILE" in last
+
+
 def test_a_wrong_checks_file_exits_78(run: Run, tmp_path: Path) -> None:
     (tmp_path / "checks.toml").write_text("[default]\nmode = 'hard'\n")
     ran = run("worker", "--checks", "checks.toml")
