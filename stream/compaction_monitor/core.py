@@ -10,16 +10,17 @@ from dataclasses import dataclass, field
 
 from compaction_events.codec import decode, encode
 from compaction_events.errors import ContractError, Reason
-from compaction_events.facts import EVENT_TYPES, OUTCOME_TYPES, Fact
+from compaction_events.facts import EVENT_TYPES, OUTCOME_TYPES, Fact, RoundCompleted
 from compaction_events.findings import Finding
 from compaction_events.ids import publication_id
 from compaction_monitor import fold as folding
 from compaction_monitor.dead_letters import dead_letter, fault
-from compaction_monitor.effects import CHECKPOINTS, SESSIONS, Effects, Outgoing, Reader, Record
+from compaction_monitor.effects import CHECKPOINTS, SESSIONS, Effects, Outgoing, Reader, Record, Standing
 from compaction_monitor.partitioner import partition_of
 from compaction_monitor.rules import Rules
 from compaction_monitor.state.cache import Row, RowCache, SessionRows
 from compaction_monitor.state.session import NEVER_MS, NewerStateError, Session, peek
+from compaction_monitor.tally import Tally
 
 SOURCE = "compaction-monitor"
 CACHED_SESSIONS = 2_000
@@ -42,11 +43,19 @@ def publication(finding: Finding, traceparent: bytes | None = None) -> Outgoing:
 
 @dataclass(slots=True)
 class MonitorCore:
-    """Makes the partitions' folds. `partitions`: of every topic; `outcomes_topic`: where only answers belong."""
+    """Makes the partitions' folds.
+
+    Args:
+        rules: The operator's settings.
+        partitions: Of every topic.
+        outcomes_topic: Where only answers belong.
+        agents: Those that metrics name.
+    """
 
     rules: Rules
     partitions: int
     outcomes_topic: str
+    agents: frozenset[str] = frozenset()
 
     def open(self, partition: int, rows: Reader) -> MonitorPartition:
         """The fold of one partition number over its committed rows."""
@@ -70,6 +79,15 @@ class MonitorPartition:
     _seen_all: bool = False
     _trees: RowCache = field(default_factory=RowCache)
     _pending: tuple[Effects, _Batch] | None = None
+    _tally: Tally = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._tally = Tally(self.core.agents)
+
+    @property
+    def standing(self) -> Standing:
+        """How the sessions stand after what was committed."""
+        return Standing(self._tally.counts, self._tally.complete)
 
     def apply(self, records: Sequence[Record]) -> Effects:
         """Fold records in log order; bad ones become dead letters, everything after them is processed.
@@ -112,8 +130,10 @@ class MonitorPartition:
         if self._pending is None or self._pending[0] is not effects:
             return
         batch = self._pending[1]
+        self._scanned(*batch.scanned)
         for key, session in batch.sessions.items():
-            self._known.pop(key, None)
+            before = self._known.pop(key, None) or batch.read.get(key)
+            self._tally.change(key, before, session)
             self._due.pop(key, None)
             if session is None:
                 continue
@@ -146,8 +166,15 @@ class MonitorPartition:
                 self._due.setdefault(key, due_ms)
             if now_ms - silent_since_ms > rules.expiry_s * 1_000 and key not in batch.sessions:
                 batch.expire(key)
-        self._seen_all = self._seen_all or len(rows) < limit
-        self._swept = rows[-1][0] if len(rows) == limit else b""
+        batch.scanned = rows, len(rows) < limit
+
+    def _scanned(self, rows: Sequence[tuple[bytes, bytes]], last: bool) -> None:
+        """Go on behind these rows, now that what was found in them is durable."""
+        if not self._seen_all:
+            self._tally.read(rows, last)
+        self._seen_all = self._seen_all or last
+        if rows or last:
+            self._swept = b"" if last else rows[-1][0]
 
 
 class _Batch:
@@ -160,6 +187,8 @@ class _Batch:
         self.sessions: dict[bytes, Session | None] = {}
         self.rows: dict[bytes, Row | None] = {}  # of the checkpoints table
         self.counted: list[tuple[str, ...]] = []
+        self.read: dict[bytes, Session] = {}  # from their rows
+        self.scanned: tuple[Sequence[tuple[bytes, bytes]], bool] = ((), False)  # by the sweep; whether these were the last
 
     def fold(self, record: Record) -> None:
         """Decode one record, fold it into its session, keep what it leads to."""
@@ -175,6 +204,16 @@ class _Batch:
         tree = self.tree(key)
         folded = folding.fold(session, event, decoded.ce_id, self.rules, record.timestamp, tree)
         self.put(key, folded, tree, decoded.traceparent)
+        after = folded.session
+        if type(event) is RoundCompleted and after is not None and (session is None or after.window is not session.window):
+            self._judged(after, event)
+
+    def _judged(self, session: Session, event: RoundCompleted) -> None:
+        """Keep a new round for the metrics; added up after the commit, because here it would cost each event."""
+        base = session.source_spans
+        if session.topology == "chain":
+            base = event.before.distinct_source_spans if event.before is not None else None
+        self.effects.rounds.append((session.agent, session.window[-1], base))
 
     def session(self, key: bytes) -> Session | None:
         """The session as this batch has made it so far."""
@@ -184,7 +223,10 @@ class _Batch:
         if known is not None:
             return known
         row = self.partition.rows.get(SESSIONS, key)
-        return None if row is None else Session.from_bytes(row)
+        if row is None:
+            return None
+        read = self.read[key] = Session.from_bytes(row)
+        return read
 
     def tree(self, key: bytes) -> SessionRows:
         """The checkpoints of a session as this batch has made them so far."""
@@ -197,6 +239,7 @@ class _Batch:
         if folded.nodes or folded.ledger is not None or folded.ledger_gone:
             tree.keep(folded.nodes, folded.ledger, gone=folded.ledger_gone)
         if folded.findings:
+            self.effects.examples.update(dict.fromkeys(folded.counted, _session_id(key)))
             self.effects.findings += [publication(finding, traceparent) for finding in folded.findings]
 
     def expire(self, key: bytes) -> None:

@@ -8,9 +8,11 @@ Until that call a `Partition` changes nothing, so the same batch can be computed
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
+
+from compaction_monitor.state.session import Round
 
 SESSIONS = "sessions"
 CHECKPOINTS = "checkpoints"
@@ -47,6 +49,17 @@ class Outgoing(NamedTuple):
     headers: Headers
 
 
+# The agent, the round, and the spans that the floor compares with: at session start, in a chain before the pass.
+JudgedRound = tuple[str, Round, int | None]
+
+
+class Standing(NamedTuple):
+    """How things are in a partition: counts as in `Effects.counts`, and whether everything in it has been counted."""
+
+    counts: Mapping[tuple[str, ...], int]
+    complete: bool
+
+
 class Reader(Protocol):
     """The committed rows of this partition: what `Partition` reads, never writes."""
 
@@ -58,12 +71,18 @@ class Reader(Protocol):
 
 @dataclass(slots=True)
 class Effects:
-    """Everything one batch or tick leads to. `writes[table][key] is None` deletes the row (a tombstone)."""
+    """Everything one batch or tick leads to. `writes[table][key] is None` deletes the row (a tombstone).
+
+    The last three are for the metrics: what was counted, the rounds that were judged, and for what led to findings a
+    session in which it did.
+    """
 
     writes: dict[str, dict[bytes, bytes | None]] = field(default_factory=lambda: {SESSIONS: {}, CHECKPOINTS: {}})
     findings: list[Outgoing] = field(default_factory=list)
     dead_letters: list[Outgoing] = field(default_factory=list)
     counts: Counter[tuple[str, ...]] = field(default_factory=Counter)
+    rounds: list[JudgedRound] = field(default_factory=list)
+    examples: dict[tuple[str, ...], str] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self.findings or self.dead_letters or any(self.writes.values()))
@@ -86,6 +105,11 @@ class Partition(Protocol):
 
     def committed(self, effects: Effects) -> None:
         """The transaction that carried these effects is durable and the local store has them."""
+        ...
+
+    @property
+    def standing(self) -> Standing:
+        """How the sessions stand after what was committed."""
         ...
 
 

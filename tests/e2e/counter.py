@@ -13,7 +13,7 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from compaction_monitor.effects import SESSIONS, Effects, Outgoing, Reader, Record
+from compaction_monitor.effects import SESSIONS, Effects, Outgoing, Reader, Record, Standing
 from compaction_monitor.shell.settings import SettingsError, load
 from compaction_monitor.shell.transport import Consumer
 from compaction_monitor.shell.worker import run_worker
@@ -40,7 +40,7 @@ class CounterPartition:
             counts[record.key] = b"%d" % count
             if count % EVERY == 0:
                 effects.findings.append(Outgoing(record.key, b"%s:%d" % (record.key, count), []))
-        effects.counts["events", "record"] += len(records)
+        effects.counts["facts", "round.completed", "new"] += len(records)
         return effects
 
     def undecodable(self, records: Sequence[Record], detail: str) -> Effects:
@@ -54,6 +54,10 @@ class CounterPartition:
 
     def committed(self, effects: Effects) -> None:
         return
+
+    @property
+    def standing(self) -> Standing:
+        return Standing({}, True)
 
 
 class CounterCore:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple, Self
 
 import orjson
@@ -218,6 +218,12 @@ def peek(row: bytes) -> tuple[int, int]:
     return int(due_ms), int(silent_since_ms)
 
 
+def standing_fields(row: bytes) -> tuple[str, list[Any], bool, list[Any]]:
+    """`agent`, `window`, `ended` and `alerts` of a row, their entries as lists; without making a session of it."""
+    found: tuple[str, list[Any], bool, list[Any]] = _standing(_versioned(row))
+    return found
+
+
 def _versioned(row: bytes) -> list[Any]:
     found: list[Any] = orjson.loads(row)
     _check_version(found[0])
@@ -231,7 +237,9 @@ def _check_version(version: int) -> None:
 
 # What `Round._make` does, without a call into Python for each.
 _round = partial(tuple.__new__, Round)
-_values = attrgetter(*(field.name for field in fields(Session)))
+_NAMES = [field.name for field in fields(Session)]
+_values = attrgetter(*_NAMES)
+_standing = itemgetter(*(3 + _NAMES.index(name) for name in ("agent", "window", "ended", "alerts")))
 
 
 def _plain(entry: Iterable[Any]) -> Iterator[Any]:
