@@ -29,7 +29,7 @@ test: $(VENV)/.dev
 	@$(BIN)/python -m pytest $(ARGS)
 
 test-portable: $(VENV)/.dev
-	@$(BIN)/python -m pytest -m "smoke or not (broker or kafka or chromium)" $(ARGS)
+	@$(BIN)/python -m pytest -m "smoke or not (broker or kafka or chromium or index)" $(ARGS)
 
 chaos: $(VENV)/.dev
 	@$(BIN)/python -m tests.chaos --kills $(KILLS) $(ARGS)

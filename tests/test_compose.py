@@ -15,30 +15,32 @@ import yaml
 
 from compaction_monitor.shell import settings
 from compaction_monitor.shell.web import Access
+from tests.natively import COMPOSE, ROOT, composed, program
 
-ROOT = Path(__file__).parents[1]
-COMPOSE = ROOT / "docker-compose.yml"
-DOCKERFILE = ROOT / "deploy" / "Dockerfile"
 # name:1.2 or longer; `latest` and a bare major move under us.
 PINNED = re.compile(r"^[a-z0-9./-]+:v?\d+\.\d+(\.\d+)?[a-z0-9.-]*$")
+PROFILES = ("demo",)
+# One for each worker: a name of its own, its own volume, its own port of the host.
+MONITORS = ("monitor-1", "monitor-2")
+
+SERVICES: dict[str, dict[str, Any]] = composed(*PROFILES)["services"]
+each_service = pytest.mark.parametrize("service", SERVICES.values(), ids=SERVICES)
 
 
-def services() -> dict[str, dict[str, Any]]:
-    loaded: dict[str, dict[str, Any]] = yaml.safe_load(COMPOSE.read_text())["services"]
-    return loaded
+def lasts(service: dict[str, Any]) -> bool:
+    """Whether a service runs until it is stopped; the others do one thing and end."""
+    return bool(service["restart"] != "no")
 
 
-each_service = pytest.mark.parametrize("service", services().values(), ids=services())
+def compose_config(file: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """What Compose itself says of a file; it needs no engine for that."""
+    command = [program("docker-compose"), "-f", str(file), *options, "config", "-q"]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def compose_config(file: Path) -> subprocess.CompletedProcess[str]:
-    """What Compose itself says of a file; it needs no engine for that. The wheel puts its binary beside Python."""
-    binary = Path(sys.executable).with_name("docker-compose.exe" if sys.platform == "win32" else "docker-compose")
-    return subprocess.run([binary, "-f", file, "config", "-q"], capture_output=True, text=True, check=False)
-
-
-def test_compose_accepts_it() -> None:
-    checked = compose_config(COMPOSE)
+@pytest.mark.parametrize("profile", [None, *PROFILES])
+def test_compose_accepts_it(profile: str | None) -> None:
+    checked = compose_config(COMPOSE, *(["--profile", profile] if profile else []))
     assert checked.returncode == 0, checked.stderr
     assert not checked.stderr
 
@@ -49,9 +51,21 @@ def test_compose_would_say_what_is_wrong(tmp_path: Path) -> None:
     assert compose_config(wrong).returncode != 0
 
 
+def test_these_are_all_profiles() -> None:
+    named = {
+        name for service in yaml.safe_load(COMPOSE.read_text())["services"].values() for name in service.get("profiles", [])
+    }
+    assert named == set(PROFILES)
+
+
 @each_service
 def test_ports_are_loopback_only(service: dict[str, Any]) -> None:
-    assert all(re.fullmatch(r"127\.0\.0\.1:\d+:\d+", port) for port in service.get("ports", []))
+    assert {port["host_ip"] for port in service.get("ports", [])} <= {"127.0.0.1"}
+
+
+def test_no_two_services_want_one_port_of_the_host() -> None:
+    ports = [port["published"] for service in SERVICES.values() for port in service.get("ports", [])]
+    assert len(set(ports)) == len(ports)
 
 
 @each_service
@@ -60,35 +74,49 @@ def test_images_are_pinned(service: dict[str, Any]) -> None:
 
 
 @each_service
-def test_what_is_mounted_exists(service: dict[str, Any]) -> None:
-    named = yaml.safe_load(COMPOSE.read_text())["volumes"]
+def test_what_is_mounted_exists_and_cannot_be_written(service: dict[str, Any]) -> None:
+    named = composed(*PROFILES)["volumes"]
     for volume in service.get("volumes", []):
-        source = volume.split(":")[0]
-        if source.startswith("."):
-            assert (ROOT / source).is_file()
-            assert volume.endswith(":ro")
+        if volume["type"] == "bind":
+            assert Path(volume["source"]).exists()
+            assert volume["read_only"]
         else:
-            assert source in named
+            assert volume["source"] in named
 
 
 @each_service
 def test_what_runs_for_long_is_supervised(service: dict[str, Any]) -> None:
-    if service["restart"] != "no":
-        assert service["healthcheck"]["test"][0] == "CMD"
+    assert (service.get("healthcheck", {}).get("test", [""])[0] == "CMD") is lasts(service)
 
 
-def test_the_monitor_waits_for_its_topics_and_its_broker() -> None:
-    waits = {name: how["condition"] for name, how in services()["monitor"]["depends_on"].items()}
-    ended = "service_completed_successfully"
-    assert waits == {"kafka": "service_healthy", "topics": ended, "web-token": ended}
+@each_service
+def test_what_is_waited_for_is_healthy_or_done(service: dict[str, Any]) -> None:
+    waits = {name: how["condition"] for name, how in service.get("depends_on", {}).items()}
+    assert waits == {name: "service_healthy" if lasts(SERVICES[name]) else "service_completed_successfully" for name in waits}
 
 
-def test_the_token_is_made_once_and_is_what_the_worker_reads(tmp_path: Path) -> None:
+@each_service
+def test_our_own_run_with_nothing_they_do_not_need(service: dict[str, Any]) -> None:
+    if "build" in service:
+        assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
+        assert service["security_opt"] == ["no-new-privileges:true"]
+
+
+def test_the_workers_share_nothing_that_is_one_workers() -> None:
+    assert {name for name in SERVICES if name.startswith("monitor")} == set(MONITORS)
+    for name in MONITORS:
+        service = SERVICES[name]
+        data = {volume["target"]: volume["source"] for volume in service["volumes"]}
+        assert service["environment"]["COMPACTION_MONITOR_WORKER"] == name
+        assert data["/var/lib/compaction-monitor"] == f"{name}-data"
+        assert set(service["depends_on"]) == {"topics", "web-token"}
+
+
+def test_the_token_is_made_once_and_is_what_the_workers_read(tmp_path: Path) -> None:
     made = tmp_path / "web-token"
-    (code,) = services()["web-token"]["command"]
+    (code,) = SERVICES["web-token"]["command"]
     read_from = tomllib.loads((ROOT / "deploy" / "monitor.toml").read_text())["web_token_file"]
     assert read_from in code
-    assert any(f"{volume}/".startswith(f"web-token:{Path(read_from).parent}") for volume in services()["monitor"]["volumes"])
     subprocess.run([sys.executable, "-c", code.replace(read_from, str(made))], check=True)
     token = made.read_text()
     assert Access.of(settings.load(web_host="0.0.0.0", web_token_file=made)).tls is None
@@ -97,33 +125,22 @@ def test_the_token_is_made_once_and_is_what_the_worker_reads(tmp_path: Path) -> 
     assert len(token) >= 43
 
 
-def test_the_mounted_settings_are_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in os.environ if name.startswith(settings.PREFIX)]:
+def test_the_mounted_settings_are_settings_and_guard_the_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("COMPACTION_MONITOR_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv(settings.CONFIG_VARIABLE, str(ROOT / "deploy" / "monitor.toml"))
     loaded = settings.load()
-    listeners = services()["kafka"]["environment"]["KAFKA_ADVERTISED_LISTENERS"]
+    listeners = SERVICES["kafka"]["environment"]["KAFKA_ADVERTISED_LISTENERS"]
     assert f"INTERNAL://{loaded.brokers[0]}" in listeners
-    assert any(volume.endswith(f":{loaded.datadir}") for volume in services()["monitor"]["volumes"])
-    assert services()["monitor"]["ports"] == [f"127.0.0.1:{loaded.web_port}:{loaded.web_port}"]
+    for name in MONITORS:
+        mounted = {volume["target"]: volume["source"] for volume in SERVICES[name]["volumes"]}
+        assert str(loaded.datadir) in mounted
+        assert mounted[str(loaded.web_token_file and loaded.web_token_file.parent)] == "web-token"
+        assert [port["target"] for port in SERVICES[name]["ports"]] == [loaded.web_port]
+    with pytest.raises(settings.SettingsError, match="WEB_TOKEN_FILE"):
+        Access.of(loaded.model_copy(update={"web_token_file": None}))
 
 
-def test_the_image_is_pinned_built_in_stages_and_not_run_as_root() -> None:
-    lines = DOCKERFILE.read_text().splitlines()
-    bases = [line.split()[1] for line in lines if line.startswith("FROM ")]
-    assert len(bases) == 2
-    assert all(PINNED.match(base) for base in bases)
-    last_user = [line.split()[1] for line in lines if line.startswith("USER ")][-1]
-    assert re.fullmatch(r"[1-9]\d+:[1-9]\d+", last_user)
-
-
-def test_the_image_is_built_from_what_the_ignore_file_lets_in() -> None:
-    let_in = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
-    copied = {
-        name
-        for line in DOCKERFILE.read_text().splitlines()
-        if line.startswith("COPY ") and "--from" not in line
-        for name in line.split()[1:-1]
-    }
-    assert copied == let_in
-    assert all((ROOT / name).exists() for name in copied)
+def test_the_agents_probe_looks_for_the_brokers_port() -> None:
+    broker = SERVICES["agent"]["command"][1]
+    assert f":{int(broker.rpartition(':')[2]):04X} 01" in SERVICES["agent"]["healthcheck"]["test"][-1]
