@@ -20,6 +20,7 @@ from compaction_monitor.partitioner import partition_of
 from compaction_monitor.rules import Rules
 from compaction_monitor.state.cache import Row, RowCache, SessionRows
 from compaction_monitor.state.session import NEVER_MS, NewerStateError, Session, peek
+from compaction_monitor.state.tree import NO_TREE
 from compaction_monitor.tally import Tally
 
 SOURCE = "compaction-monitor"
@@ -121,7 +122,7 @@ class MonitorPartition:
         for key in [key for key, due_ms in self._due.items() if due_ms <= now_ms]:
             session = batch.session(key)
             if session is not None:
-                batch.put(key, folding.tick(_session_id(key), session, now_ms, self.core.rules), batch.tree(key))
+                batch.put(key, folding.tick(_session_id(key), session, now_ms, self.core.rules))
         self._sweep(batch, now_ms)
         return self._remember(batch)
 
@@ -201,9 +202,9 @@ class _Batch:
         session = self.session(key)
         if session is None:
             self._check_partition(record, event)
-        tree = self.tree(key)
-        folded = folding.fold(session, event, decoded.ce_id, self.rules, record.timestamp, tree)
-        self.put(key, folded, tree, decoded.traceparent)
+        rows = self.tree(key) if session is not None and session.has_tree else NO_TREE
+        folded = folding.fold(session, event, decoded.ce_id, self.rules, record.timestamp, rows)
+        self.put(key, folded, decoded.traceparent)
         after = folded.session
         if type(event) is RoundCompleted and after is not None and (session is None or after.window is not session.window):
             self._judged(after, event)
@@ -232,12 +233,12 @@ class _Batch:
         """The checkpoints of a session as this batch has made them so far."""
         return SessionRows(self.partition.rows, self.partition._trees, self.rows, key)
 
-    def put(self, key: bytes, folded: folding.Folded, tree: SessionRows, traceparent: bytes | None = None) -> None:
+    def put(self, key: bytes, folded: folding.Folded, traceparent: bytes | None = None) -> None:
         """Keep a session's new state, and publish its findings with the trace of the record behind them."""
         self.sessions[key] = folded.session
         self.counted += folded.counted
         if folded.nodes or folded.ledger is not None or folded.ledger_gone:
-            tree.keep(folded.nodes, folded.ledger, gone=folded.ledger_gone)
+            self.tree(key).keep(folded.nodes, folded.ledger, gone=folded.ledger_gone)
         if folded.findings:
             self.effects.examples.update(dict.fromkeys(folded.counted, _session_id(key)))
             self.effects.findings += [publication(finding, traceparent) for finding in folded.findings]
@@ -246,8 +247,8 @@ class _Batch:
         """Close a session that has been silent for too long, and forget it."""
         session = self.session(key)
         if session is not None:
-            tree = self.tree(key)
-            self.put(key, folding.expire(_session_id(key), session, self.rules, tree), tree)
+            self.put(key, folding.expire(_session_id(key), session, self.rules, self.tree(key)))
+
 
     def refuse(self, record: Record, error: ContractError) -> None:
         """Send a record to the dead letters."""

@@ -30,10 +30,9 @@ from compaction_monitor.loop import episodes, orders
 from compaction_monitor.loop.step import Step
 from compaction_monitor.rules import WINDOW_ROUNDS, Rules
 from compaction_monitor.state.session import Round, Session, microseconds
-from compaction_monitor.state.tree import Ledger, Node, NodeRows, NoTree, Tree
+from compaction_monitor.state.tree import NO_TREE, Ledger, Node, NodeRows
 from compaction_monitor.tree import checkpoints, constraints, suspicions, tracking, trials
 
-NO_TREE = NoTree()
 LAST_US = microseconds(datetime(2199, 1, 1, tzinfo=UTC))  # what follows from a fact is later, and must stay writable
 
 
@@ -94,7 +93,7 @@ def fold(
     else:
         working = Session(agent=getattr(fact, "agent", None) or "unknown")
     working.appended_ms = base_ms
-    step = Step(fact.session_id, working, rules, at_us, ce_id, base_ms, Tree(rows))
+    step = Step(fact.session_id, working, rules, at_us, ce_id, base_ms, rows)
     _apply(step, fact)
     folded = _folded(step)
     if expired is None:
@@ -108,7 +107,9 @@ def fold(
 
 
 def _folded(step: Step) -> Folded:
-    tree = step.tree
+    tree = step.touched
+    if tree is None:
+        return Folded(step.session, step.findings, step.counted)
     return Folded(step.session, step.findings, step.counted, tree.changed, tree.ledger if tree.ledger_changed else None)
 
 
@@ -196,7 +197,7 @@ def _started(step: Step, fact: SessionStarted) -> None:
     if fresh:
         session.started_at_us = started_us
         session.active_us = max(session.active_us, step.at_us)
-        session.agent = fact.agent
+        step.belongs_to(fact.agent)
     scorer = fact.scorer
     told = {
         "agent_version": fact.agent_version,
@@ -244,6 +245,8 @@ def _round(step: Step, fact: RoundCompleted) -> None:
     if session.gap:
         step.count("facts", fact.type, "gap")
     step.count("facts", fact.type, "new")
+    if session.started_at_us is None:
+        step.belongs_to(fact.agent)
     _add_round(session, fact, step.at_us)
     _advance(session, fact, step)
     episodes.judge(step, fact)
@@ -269,8 +272,6 @@ def _new_life(session: Session) -> None:
 
 
 def _add_round(session: Session, fact: RoundCompleted, at_us: int) -> None:
-    if session.started_at_us is None:
-        session.agent = fact.agent
     if fact.topology is not None and fact.topology != "other":
         session.topology = str(fact.topology)
     session.max_depth = fact.max_depth if fact.max_depth is not None else session.max_depth

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from compaction_events.facts import Basis, RoundCompleted
 from compaction_events.findings import HaltAndRehydrate, Plan, Severity
 from compaction_monitor.checks.evidence import round_evidence
-from compaction_monitor.checks.rounds import CHECKS, GROUNDING, INFERRED_MAY_BE_CRITICAL, NEVER_APPLIES, Verdict
+from compaction_monitor.checks.rounds import CHECKS, CLEAR, GROUNDING, INFERRED_MAY_BE_CRITICAL, NEVER_APPLIES, OVER, Verdict
 from compaction_monitor.loop import orders
 from compaction_monitor.loop.remedies import remedy
 from compaction_monitor.loop.step import Because, Step
@@ -22,19 +22,19 @@ from compaction_monitor.state.session import OpenAlert
 
 def judge(step: Step, event: RoundCompleted) -> None:
     """Run every round check on the round that was just added to the session, and publish what follows."""
+    verdicts, holding = _verdicts(step, event)
     open_before = {alert.check for alert in step.session.alerts}
-    verdicts = _verdicts(step, event)
     for alert in step.session.alerts:
         if alert.check in CHECKS:
             _close(step, event, alert, verdicts.get(alert.check))
         elif alert.check in step.rules.off:
             step.resolve_alert(alert, "ended", {})
             orders.alert_closed(step, alert, "ended")
-    if event.cause != "compaction":
+    if not holding or event.cause != "compaction":
         return
-    for check, verdict in verdicts.items():
-        if verdict.holds and not _outranked(check, open_before | {alert.check for alert in step.session.alerts}):
-            _open(step, event, check, verdict)
+    for check in holding:
+        if not _outranked(check, open_before | {alert.check for alert in step.session.alerts}):
+            _open(step, event, check, verdicts[check])
 
 
 def end(step: Step, because: Because) -> None:
@@ -46,16 +46,23 @@ def end(step: Step, because: Because) -> None:
     orders.end_all(step, because)
 
 
-def _verdicts(step: Step, event: RoundCompleted) -> dict[str, Verdict]:
-    rules, session = step.rules, step.session
+def _verdicts(step: Step, event: RoundCompleted) -> tuple[dict[str, Verdict], list[str]]:
+    """What every check says, and which of them hold."""
+    rules, session, counted = step.rules, step.session, step.counted
     off, limits = rules.off, rules.thresholds
     found = {}
+    holding = []
     for check, rule in CHECKS.items():
-        if check not in off:
-            found[check] = verdict = rule(session, event, limits)
-            if verdict.skipped:
-                step.count("checks_skipped", check, verdict.skipped)
-    return found
+        if check in off:
+            continue
+        found[check] = verdict = rule(session, event, limits)
+        if verdict is CLEAR or verdict is OVER:  # nine checks for every event: the usual answers first
+            continue
+        if verdict.skipped:
+            counted.append(("checks_skipped", check, verdict.skipped))
+        if verdict.holds:
+            holding.append(check)
+    return found, holding
 
 
 def _close(step: Step, event: RoundCompleted, alert: OpenAlert, verdict: Verdict | None) -> None:

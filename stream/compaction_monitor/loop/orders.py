@@ -12,7 +12,7 @@ what the checks say never depends on what a controller says.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 import orjson
@@ -57,7 +57,15 @@ class Concern(NamedTuple):
 def order_id(step: Step, check: str, plan: Plan, subject: str) -> str:
     """The id of the order this step would give for a check: two checks may ask for the same action at once."""
     kind = f"{plan.action} for {check}"
-    return finding_id(step.session_id, kind, subject, step.cause_id, getattr(plan, "trial_number", 0))
+    trial = plan.trial_number if plan.action == "run_trial_regeneration" else 0
+    return finding_id(step.session_id, kind, subject, step.cause_id, trial)
+
+
+def _expands(plan: Plan) -> tuple[str, ...]:
+    """The summaries whose raw sources a plan brings back in, or which it drops."""
+    if plan.action == "halt_and_rehydrate" or plan.action == "rehydrate":
+        return tuple([planned.summary_id for planned in plan.steps])
+    return plan.summary_ids if plan.action == "drop_summary" else ()
 
 
 def request(
@@ -114,20 +122,21 @@ def request(
         due_ms=NEVER_MS,
         valid_through_round=valid_through_round,
         done_round=None,
-        expands=tuple(s.summary_id for s in getattr(plan, "steps", ())) + tuple(getattr(plan, "summary_ids", ())),
-        payload=finding.model_dump_json(exclude_none=True),
+        expands=_expands(plan),
+        payload="",
         exempt=exempt,
         at_once=at_once,
     )
     step.session.orders = (*step.session.orders, order)
     held = held_back(step, order)
-    if held or _contradicted(step, order):
+    if held or _contradicted(step, order, finding.supersedes):
         step.count("orders_held", plan.action, held or "contradiction")
+        _put(step, order._replace(payload=finding.model_dump_json(exclude_none=True)))
         if _payload_bytes(step, "") > MAX_PAYLOAD_BYTES:
             _end(step, order, "dropped")
         return
     spend(step, order)
-    send(step, order)
+    send(step, order, finding)
 
 
 def valid_through_round(step: Step) -> int | None:
@@ -136,11 +145,10 @@ def valid_through_round(step: Step) -> int | None:
     return min(MAX_COUNT, window[-1].number + step.rules.loop.valid_rounds) if window else None
 
 
-def send(step: Step, order: OpenOrder) -> None:
+def send(step: Step, order: OpenOrder, finding: RemediationRequested) -> None:
     """Publish an order, for the first time or again (same id, next attempt)."""
     loop = step.rules.loop
     attempt = order.attempt + 1
-    finding = RemediationRequested.model_validate_json(order.payload)
     times: dict[str, Any] = {"attempt": attempt}
     if order.attempt == 0:  # it may have waited: its time begins now
         valid_through = None if order.valid_through_round is None else valid_through_round(step)
@@ -208,7 +216,7 @@ def after_round(step: Step, round_number: int) -> None:
 
 def release(step: Step) -> None:
     """Send what waited and is held back no longer."""
-    if step.rules.observe:  # since it was asked for
+    if not step.session.orders or step.rules.observe:  # since it was asked for
         return
     waiting = [order for order in step.session.orders if order.status == "waiting"]
     if waiting and broken(step):  # looked at once: this runs with every fact
@@ -216,10 +224,11 @@ def release(step: Step) -> None:
     for order in waiting:
         if order.attempt == 0 and held_back(step, order):
             continue
-        if not _contradicted(step, order):
+        finding = _finding(order)
+        if not _contradicted(step, order, finding.supersedes):
             if order.attempt == 0:
                 spend(step, order)
-            send(step, order)
+            send(step, order, finding)
 
 
 def tick(step: Step, order: OpenOrder, now_ms: int) -> None:
@@ -232,7 +241,7 @@ def tick(step: Step, order: OpenOrder, now_ms: int) -> None:
         if order.action == HALT:
             _resume(step, order, "expired")
     elif order.status in UNANSWERED and order.payload and order.attempt <= loop.resends_max:
-        send(step, order)
+        send(step, order, _finding(order))
     else:
         if order.status == "sent" and step.session.expects_answers:
             _unacknowledged(step, order)
@@ -413,10 +422,15 @@ def _is_void(order: OpenOrder, round_number: int) -> bool:
     return order.valid_through_round is not None and round_number > order.valid_through_round
 
 
-def _contradicted(step: Step, order: OpenOrder) -> bool:
+def _finding(order: OpenOrder) -> RemediationRequested:
+    """An order as it was, or is to be, published."""
+    return RemediationRequested.model_validate_json(order.payload)
+
+
+def _contradicted(step: Step, order: OpenOrder, supersedes: Sequence[str]) -> bool:
     """Whether a standing order keeps this one waiting; those of milder findings are called back and wait instead."""
     own = rank(step, order)
-    spared = {order.id, *orjson.loads(order.payload).get("supersedes", ())}
+    spared = {order.id, *supersedes}
     rivals = [o for o in step.session.orders if o.id not in spared and stands(o) and contradict(o, order)]
     if any(rank(step, rival) <= own for rival in rivals):
         return True

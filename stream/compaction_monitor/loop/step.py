@@ -12,7 +12,7 @@ from compaction_events.ids import finding_id
 from compaction_monitor.checks.evidence import WORDS, message_of
 from compaction_monitor.rules import AgentRules, Rules
 from compaction_monitor.state.session import MAX_OPEN_FINDINGS, OpenAlert, Session, moment
-from compaction_monitor.state.tree import NoTree, Tree
+from compaction_monitor.state.tree import NO_TREE, NodeRows, Tree
 
 Because = Literal["recovered", "superseded", "ended", "expired"]
 
@@ -26,7 +26,8 @@ class Step:
         at_us: Event time, µs since 1970.
         cause_id: The `ce_id` of the fact; for a tick the id of the order it is about.
         base_ms: Append time of the record (for a tick: now), epoch ms.
-        tree: The session's checkpoints.
+        rows: The session's checkpoints.
+        rules: The rules of the session's agent.
     """
 
     session_id: str
@@ -35,14 +36,27 @@ class Step:
     at_us: int
     cause_id: str
     base_ms: int
-    tree: Tree = field(default_factory=lambda: Tree(NoTree()))
+    rows: NodeRows = NO_TREE
     findings: list[Finding] = field(default_factory=list)
     counted: list[tuple[str, ...]] = field(default_factory=list)
+    rules: AgentRules = field(init=False)
+    touched: Tree | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        self.rules = self.everywhere.of(self.session.agent)
 
     @property
-    def rules(self) -> AgentRules:
-        """The rules of the session's agent."""
-        return self.everywhere.of(self.session.agent)
+    def tree(self) -> Tree:
+        """The session's checkpoints as this step makes them; most facts never look at them."""
+        if self.touched is None:
+            self.touched = Tree(self.rows)
+        return self.touched
+
+    def belongs_to(self, agent: str) -> None:
+        """The session is of this agent, and its rules hold."""
+        if agent != self.session.agent:
+            self.session.agent = agent
+            self.rules = self.everywhere.of(agent)
 
     def count(self, *name: str) -> None:
         """Count one of something: a metric's name and its label values."""

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from compaction_events.facts import ChildVersion
 from compaction_monitor.state.nodes import MAX_CHILDREN, Ledger, Node, TrackedSet, node_name
 
-__all__ = ["Ledger", "NoTree", "Node", "NodeRows", "Tree", "kept_children", "rewritten"]
+__all__ = ["NO_TREE", "Ledger", "NoTree", "Node", "NodeRows", "Tree", "kept_children", "rewritten"]
 
 MAX_STEPS: Final = 16_384  # a tree of 4,096 nodes takes 4,095
 
@@ -42,6 +42,9 @@ class NoTree:
     def nodes(self) -> Iterable[tuple[str, Node]]:
         """No nodes."""
         return ()
+
+
+NO_TREE: Final = NoTree()
 
 
 @dataclass(slots=True)
