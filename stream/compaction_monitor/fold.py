@@ -118,7 +118,7 @@ def expire(session_id: str, session: Session, rules: Rules, rows: NodeRows = NO_
     at_us = session.last_us + round(rules.expiry_s * 1_000_000)
     step = Step(session_id, session.copy(), rules, at_us, f"expired:{at_us}", session.appended_ms)
     episodes.end(step, "expired")
-    step.count("sessions", "expired")
+    step.count("sessions_expired")
     nodes = {name: None for name, _ in rows.nodes()} if session.has_tree else {}
     return Folded(None, step.findings, step.counted, nodes, ledger_gone=session.has_tree)
 

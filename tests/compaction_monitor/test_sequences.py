@@ -374,7 +374,7 @@ def test_a_session_expires_at_its_own_time_whenever_that_is_noticed() -> None:
     def expired(notice: Callable[[Offline], list[Published]]) -> list[tuple[str, datetime]]:
         monitor = play(SESSION_END[:3])
         found = [one.finding for one in notice(monitor)]
-        assert monitor.counts["sessions", "expired"] == 1
+        assert monitor.counts["sessions_expired",] == 1
         return [(one.id, one.lastReceived) for one in found if isinstance(one, AlertResolved)]
 
     by_a_record = expired(lambda monitor: monitor.feed([tree_round(3, 200, 50, at=at(90 + 50 * 60))]))

@@ -92,7 +92,8 @@ def _run(settings: Settings, rules: Rules) -> int:
                 error.strerror or "",
                 "Name another: --datadir DIR.",
             ) from None
-    return run_worker(settings, MonitorCore(rules, settings.partitions, settings.outcomes_topic))
+    agents = frozenset(settings.metrics_agents)
+    return run_worker(settings, MonitorCore(rules, settings.partitions, settings.outcomes_topic, agents))
 
 
 @contextmanager

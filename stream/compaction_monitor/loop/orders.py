@@ -88,7 +88,7 @@ def request(
         beside: It stands beside the alert's other orders on the subject, and does not replace them.
     """
     if len(step.session.orders) >= MAX_ORDERS:
-        step.count("orders", plan.action, "dropped")
+        step.count("orders", step.session.agent, plan.action, "dropped")
         return
     same = [o for o in step.session.orders if o.alert_id == concern.alert_id and o.subject == subject]
     replaced = [] if beside else [order for order in same if order.action != HALT]
@@ -161,7 +161,7 @@ def send(step: Step, order: OpenOrder, finding: RemediationRequested) -> None:
         if old.id in finding.supersedes:
             withdraw(step, old, "superseded", order.id)
     step.findings.append(finding)
-    step.count("orders", order.action, "sent" if attempt == 1 else "sent_again")
+    step.count("orders", step.session.agent, order.action, "sent" if attempt == 1 else "sent_again")
     due_ms = _expires_ms(step, order)
     payload = ""
     if step.session.expects_answers:
@@ -182,6 +182,8 @@ def answer(step: Step, fact: RemediationAcknowledged) -> None:
         step.count("answers", "none" if order is None else order.action, "too_late")
         return
     step.count("answers", order.action, fact.status.value)
+    if order.status == "sent":
+        step.count("answer_delay", order.action, str(max(0, step.base_ms - order.base_ms)))
     match fact.status:
         case AckStatus.accepted:
             _put(step, order._replace(status="accepted", due_ms=_expires_ms(step, order)))

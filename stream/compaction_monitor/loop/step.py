@@ -91,7 +91,7 @@ class Step:
         self.findings.append(
             AlertRaised(**self._payload(alert), status="firing", message=message_of(check, evidence), evidence=evidence)
         )
-        self.count("findings", check, alert.severity, "raised")
+        self.count("findings", self.session.agent, check, alert.severity, "raised_again" if known else "raised")
         return alert
 
     def resolve_alert(
@@ -109,7 +109,7 @@ class Step:
                 superseded_by=superseded_by,
             )
         )
-        self.count("findings", alert.check, alert.severity, "resolved")
+        self.count("findings", self.session.agent, alert.check, alert.severity, "resolved")
 
     def _payload(self, alert: OpenAlert) -> dict[str, Any]:
         return {

@@ -14,9 +14,9 @@ from yarl import URL
 from compaction_monitor.effects import Core
 from compaction_monitor.shell.lanes import Outlets
 from compaction_monitor.shell.metrics import Metrics
-from compaction_monitor.shell.ownership import Ownership
+from compaction_monitor.shell.ownership import PHASES, Ownership
 from compaction_monitor.shell.settings import Settings
-from compaction_monitor.shell.store import Stores
+from compaction_monitor.shell.store import PartitionStore, Stores
 from compaction_monitor.shell.tables import Tables, add_tables
 from compaction_monitor.shell.transport import Transport
 
@@ -75,7 +75,7 @@ def make_app(settings: Settings, core: Core, *, end_process: Callable[[int, str]
         raise RuntimeError("Faust's compiled stream iterator is not loaded (NO_CYTHON set, or a wheel without it)")
     app = WorkerApp(settings.app_id, **_configuration(settings))
     app.settings = settings
-    app.metrics = Metrics()
+    app.metrics = Metrics(settings.metrics_agents, settings.input_topics)
     stores = Stores(settings.store, settings.datadir / settings.app_id, settings.store_cache_mb)
     outlets = Outlets(
         changelogs=add_tables(app, stores, settings.partitions),
@@ -83,7 +83,8 @@ def make_app(settings: Settings, core: Core, *, end_process: Callable[[int, str]
         dead_letters=settings.dead_letters_topic,
     )
     app.owned = Ownership(settings, core, stores, app.metrics, outlets, lambda: app.consumer, end_process)
-    _watch(app, stores)
+    _watch(app)
+    _watch_stores(app, stores)
     _add_agent(app, settings)
     return app
 
@@ -144,8 +145,8 @@ def _credentials(settings: Settings) -> Any:
     return faust.SSLCredentials(context=context) if context is not None else None
 
 
-def _watch(app: WorkerApp, stores: Stores) -> None:
-    """Gauges that are read when they are scraped."""
+def _watch(app: WorkerApp) -> None:
+    """Gauges of the partitions at work; they are read when they are scraped."""
 
     def lag() -> dict[tuple[str, ...], float]:
         behind: dict[tuple[str, ...], float] = {}
@@ -155,9 +156,41 @@ def _watch(app: WorkerApp, stores: Stores) -> None:
                 behind[tp.topic, str(tp.partition)] = max(0, reading[1] - expected)
         return behind
 
-    def rows() -> dict[tuple[str, ...], float]:
-        return {(str(partition),): float(store.rows()) for partition, store in stores.opened().items()}
+    def watermarks() -> dict[tuple[str, ...], float]:
+        lanes = app.owned.lanes.values()
+        return {(str(lane.partition),): lane.watermark_ms / 1_000 for lane in lanes if lane.watermark_ms}
 
-    app.metrics.watch("lag_records", "Input records not yet committed.", ("topic", "partition"), lag)
-    app.metrics.watch("store_rows", "Rows in the local store, estimated.", ("partition",), rows)
-    app.metrics.watch("partitions_owned", "Partition numbers at work.", (), lambda: {(): float(len(app.owned.lanes))})
+    def phases() -> dict[tuple[str, ...], float]:
+        return {(phase,): float(phase == app.owned.phase) for phase in PHASES}
+
+    watch = app.metrics.watch
+    watch("lag_records", "Input records not yet committed.", ("topic", "partition"), lag)
+    watch(
+        "watermark_timestamp_seconds", "Append time of the latest record committed since the assignment.", ("partition",),
+        watermarks,
+    )  # fmt: skip
+    watch("partitions", "Partition numbers there are.", (), lambda: {(): float(app.settings.partitions)})
+    watch("partitions_owned", "Partition numbers at work.", (), lambda: {(): float(len(app.owned.lanes))})
+    watch("phase", "What the worker is doing: 1 for one of them.", ("phase",), phases)
+    app.metrics.watch_standings(lambda: [lane.standing for lane in app.owned.lanes.values()])
+
+
+def _watch_stores(app: WorkerApp, stores: Stores) -> None:
+    """Gauges of the local stores and of what is missing from them."""
+
+    def of_each(read: Callable[[PartitionStore], int]) -> dict[tuple[str, ...], float]:
+        return {(str(partition),): float(read(store)) for partition, store in stores.opened().items()}
+
+    def remaining() -> dict[tuple[str, ...], float]:
+        recovery = app.tables.recovery
+        return {(): float(sum(recovery.active_remaining().values())) if recovery.in_recovery else 0.0}
+
+    watch = app.metrics.watch
+    watch(
+        "store_rows", "Rows in the local store, estimated.", ("partition",), lambda: of_each(lambda store: store.rows())
+    )
+    watch(
+        "store_bytes", "Bytes of the rows in the local store, estimated.", ("partition",),
+        lambda: of_each(lambda store: store.bytes()),
+    )  # fmt: skip
+    watch("recovery_remaining_records", "Changelog records that a recovery has still to read.", (), remaining)

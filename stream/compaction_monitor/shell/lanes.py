@@ -21,7 +21,7 @@ import orjson
 from aiokafka.errors import KafkaError
 from faust.types import TP
 
-from compaction_monitor.effects import PROGRESS, Effects, Partition
+from compaction_monitor.effects import PROGRESS, Effects, Partition, Standing
 from compaction_monitor.shell.metrics import Metrics
 from compaction_monitor.shell.settings import Settings
 from compaction_monitor.shell.store import PartitionStore
@@ -79,6 +79,9 @@ class Lane:
             at assignment could answer an order whose deadline has passed.
         turn: Held while computing; all lanes of the process share it.
         end_process: Called with an exit code and a reason.
+
+    Attributes:
+        watermark_ms: Append time of the latest record committed since the assignment; 0 if there was none.
     """
 
     def __init__(
@@ -100,6 +103,7 @@ class Lane:
         self.partition = partition
         self.expected = dict(expected)
         self.open = True
+        self.watermark_ms = 0
         self._core, self._store, self._transactor, self._consumer = core, store, transactor, consumer
         self._outlets, self._settings, self._metrics = outlets, settings, metrics
         self._ticks_from, self._turn, self._end_process = dict(ticks_from), turn, end_process
@@ -117,6 +121,11 @@ class Lane:
         """Queue a message of the transport; never blocks (the transport hands out a few batches at most)."""
         self._waiting.append(message)
         self._wake.set()
+
+    @property
+    def standing(self) -> Standing:
+        """How its sessions stand."""
+        return self._core.standing
 
     def unready(self) -> str | None:
         """Why this partition does not get on, None when it does."""
@@ -261,6 +270,7 @@ class Lane:
 
     def _measure(self, records: list[Any], effects: Effects, begun: float, fault: str | None) -> None:
         self._metrics.committed(self.partition, len(records), self._loop.time() - begun)
+        self.watermark_ms = max(self.watermark_ms, records[-1].timestamp)
         if fault is not None:
             self._metrics.undecodable(records[0].topic, len(records))
         if effects.findings:
@@ -293,13 +303,8 @@ class Lane:
         # Still ours: whoever closes this lane waits for its task, and cancels it before the store is closed.
         self._store.write(writes, {table: reached[outlets.changelogs[table]] for table in writes})
         self._core.committed(effects)
-        self._count(effects)
+        self._metrics.add(effects)
         return True
-
-    def _count(self, effects: Effects) -> None:
-        # A finding's key is its session.
-        key = effects.findings[-1].key if effects.findings else None
-        self._metrics.count(effects.counts, key.decode(errors="replace") if key else None)
 
     async def _back_off(self) -> None:
         self._metrics.aborted()
@@ -324,7 +329,7 @@ class Lane:
             await self._commit(effects, {})  # when aborted, the next tick computes it again
         else:
             self._core.committed(effects)
-            self._count(effects)
+            self._metrics.add(effects)
 
     async def _look_for_holes(self) -> None:
         """A batch dropped at the end of a log has no next one that would show the hole: the position shows it."""

@@ -2,6 +2,10 @@
 
 The pure middle counts in tuples (`Effects.counts`): the metric's name without prefix, then its label values in the
 order of `DOMAIN`. They are added only when the transaction that carries the effects is committed.
+
+Labels come from closed sets: an agent is named only if the operator expects it, and nothing of one session (its id, its
+nodes) ever becomes a label. So the number of series does not grow with what is watched, and where the set is known
+every series is there from the start, at 0.
 """
 
 from __future__ import annotations
@@ -9,100 +13,283 @@ from __future__ import annotations
 import hashlib
 import platform
 import time
-from collections.abc import Callable, Iterator, Mapping
+from bisect import bisect_left
+from collections import Counter as Tallied
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from importlib.metadata import version
-from typing import Any
+from itertools import accumulate, product
+from typing import Any, Final, NamedTuple
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, exposition
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client import CollectorRegistry, Counter, Gauge, Info, ProcessCollector, disable_created_metrics, exposition
+from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 
-PREFIX = "compaction"
-MAX_EXEMPLAR_CHARS = 64
-BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+from compaction_events.errors import Reason
+from compaction_events.facts import AckStatus
+from compaction_events.findings import Action, Severity
+from compaction_monitor.checks.evidence import WORDS
+from compaction_monitor.effects import Effects, JudgedRound, Standing
+from compaction_monitor.tally import OTHER, STATES, agent_label
 
-# name: (what it counts, labels). The pure middle may count any of these.
-DOMAIN: dict[str, tuple[str, tuple[str, ...]]] = {
-    "facts": ("Input facts by what became of them.", ("type", "outcome")),
-    "findings": ("Alerts.", ("check", "severity", "status")),
-    "findings_dropped": ("Alerts that were not opened because a session may hold only so many.", ("check",)),
-    "checks_skipped": ("Checks that an absent input skipped.", ("check", "reason")),
-    "orders": ("Remediation orders published.", ("action", "status")),
-    "orders_held": ("Remediation orders held back.", ("action", "reason")),
-    "orders_ended": ("Remediation orders that came to an end.", ("action", "outcome")),
-    "answers": ("Acknowledgements of controllers.", ("action", "status")),
-    "sessions": ("Sessions by what happened to them.", ("status",)),
-    "dead_letters": ("Records that could not be used.", ("topic", "reason")),
+PREFIX: Final = "compaction"
+MAX_EXEMPLAR_CHARS: Final = 64
+WITH_EXEMPLARS: Final = frozenset({"findings", "orders"})
+
+_CHECKS = tuple(WORDS)
+_SEVERITIES = tuple(severity.value for severity in Severity)
+_ACTIONS = tuple(action.value for action in Action)
+_RULED_OUT = ("late", "duplicate")
+_FACTS = {
+    "session.started": ("new", "repeat"),
+    "round.completed": ("new", "gap", *_RULED_OUT),
+    "session.ended": ("new", "late"),
+    "checkpoint.written": ("new", "forgotten", *_RULED_OUT),
+    "checkpoint.regenerated": ("new", "forgotten", "trial", "unknown_node", *_RULED_OUT),
 }
 
 
-class Metrics:
-    """The worker's metrics."""
+class Counted(NamedTuple):
+    """A counter that the pure middle may add to.
 
-    def __init__(self) -> None:
+    Attributes:
+        series: Those that are there from the start, without their first label where that is the agent or the topic.
+    """
+
+    text: str
+    labels: tuple[str, ...] = ()
+    series: Sequence[tuple[str, ...]] = ()
+
+
+DOMAIN: Final[dict[str, Counted]] = {
+    "facts": Counted(
+        "Input facts by what became of them.",
+        ("type", "outcome"),
+        [(fact, outcome) for fact, outcomes in _FACTS.items() for outcome in outcomes],
+    ),
+    "findings": Counted(
+        "Alerts published: raised, raised again (worse, or about more), resolved.",
+        ("agent", "check", "severity", "status"),
+        list(product(_CHECKS, _SEVERITIES, ("raised", "raised_again", "resolved"))),
+    ),
+    "findings_dropped": Counted(
+        "Alerts that were not opened because a session may hold only so many.", ("check",), [(check,) for check in _CHECKS]
+    ),
+    "checks_skipped": Counted("Checks that an absent input skipped.", ("check", "reason")),
+    "orders": Counted(
+        "Remediation orders published, or dropped because a session may hold only so many.",
+        ("agent", "action", "status"),
+        list(product(_ACTIONS, ("sent", "sent_again", "dropped"))),
+    ),
+    "orders_held": Counted(
+        "Remediation orders held back.", ("action", "reason"), list(product(_ACTIONS, ("cooldown", "breaker", "contradiction")))
+    ),
+    "orders_ended": Counted(
+        "Remediation orders that came to an end.",
+        ("action", "outcome"),
+        list(product(_ACTIONS, ("completed", "rejected", "failed", "expired", "withdrawn", "dropped"))),
+    ),
+    "answers": Counted(
+        "Acknowledgements of controllers; too_late: the order had ended.",
+        ("action", "status"),
+        [
+            *product(_ACTIONS, (*(status.value for status in AckStatus), "too_late")),
+            ("none", "too_late"),
+            ("none", "unknown_session"),
+        ],
+    ),
+    "verdicts": Counted("Verdicts over the trial regenerations of a checkpoint.", ("verdict", "reason")),
+    "missed": Counted("Propositions that were missed, by what that means.", ("decision",)),
+    "trials_held": Counted("Trial regenerations that were not asked for.", ("reason",)),
+    "nodes_forgotten": Counted("Checkpoints forgotten because a session may hold only so many."),
+    "propositions_dropped": Counted("Facts with propositions that a session had no room to track."),
+    "sessions_expired": Counted("Sessions closed because they were silent for too long."),
+    "dead_letters": Counted("Records that could not be used.", ("topic", "reason"), [(reason.value,) for reason in Reason]),
+}
+
+RAW_RATIOS = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.55, 0.6, 0.7, 0.8, 0.9, 1)
+COSINES = (0, 0.1, 0.2, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.8, 0.9, 1)
+SPANS_RATIOS = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1)
+DEPTHS = (0, 1, 2, 3, 4, 5, 6, 8, 10)
+COMMIT_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+DETECTION_S = (*COMMIT_S, 300, 1800)
+ANSWER_S = (0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 600, 1800, 3600)
+
+
+class Distribution(Collector):
+    """A histogram that takes many values at once: to observe them one by one would cost 2 µs each.
+
+    Args:
+        bounds: Upper bounds of the buckets, without infinity.
+        labels: The name of its label, and every value that has; none where it has no label.
+    """
+
+    def __init__(self, name: str, text: str, bounds: Sequence[float], label: str = "", values: Sequence[str] = ("",)) -> None:
+        self._name, self._text, self._bounds = f"{PREFIX}_{name}", text, bounds
+        self._label = (label,) if label else ()
+        self._place = partial(bisect_left, bounds)
+        self._counts = {value: [0] * (len(bounds) + 1) for value in values}
+        self._sums = dict.fromkeys(values, 0.0)
+
+    def add(self, values: Sequence[float], label: str = "") -> None:
+        """Count values."""
+        counts = self._counts[label]
+        for place, count in Tallied(map(self._place, values)).items():
+            counts[place] += count
+        self._sums[label] += sum(values)
+
+    def _family(self) -> HistogramMetricFamily:
+        return HistogramMetricFamily(self._name, self._text, labels=self._label)
+
+    def describe(self) -> Iterator[HistogramMetricFamily]:
+        yield self._family()
+
+    def collect(self) -> Iterator[HistogramMetricFamily]:
+        family = self._family()
+        names = [str(float(bound)) for bound in self._bounds] + ["+Inf"]
+        for value, counts in self._counts.items():
+            buckets = list(zip(names, accumulate(counts), strict=True))
+            family.add_metric((value,) if self._label else (), buckets, self._sums[value])
+        yield family
+
+
+class Metrics:
+    """The worker's metrics.
+
+    Args:
+        agents: Those that are named; every other one is `other`.
+        topics: The input topics.
+    """
+
+    def __init__(self, agents: Iterable[str] = (), topics: Sequence[str] = ()) -> None:
+        # `_created`: a second series for each, of when the process started.
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # prometheus_client
         self.registry = CollectorRegistry()
-        self._domain = {name: self._counter(name, text, labels) for name, (text, labels) in DOMAIN.items()}
-        self._others = self._counter("other", "Counts without a metric of their own.", ("name",))
+        self._agents = frozenset(agents)
+        self._labelled = {"agent": (*sorted(self._agents), OTHER), "topic": tuple(topics)}
+        self._domain = {name: self._counter(name, *counted) for name, counted in DOMAIN.items()}
+        self._rounds = self._counter(
+            "rounds",
+            "Rounds judged; what is no compaction is called a rehydration.",
+            ("agent", "cause"),
+            [("compaction",), ("rehydration",)],
+        )
         self._records = self._counter("records_consumed", "Input records consumed and committed.", ("partition",))
-        self._transactions = self._counter("transactions", "Kafka transactions.", ("result",))
-        self._lost = self._counter("records_lost", "Input records deleted by retention before they were read.", ("topic",))
-        self._rewinds = self._counter("rewinds", "Batches that were dropped on the way and read again.", ("topic",))
-        self._recovered = self._counter("recovery_records", "Changelog records read by recoveries.", ())
-        self._undecodable = self._counter("records_undecodable", "Records the client library could not read.", ("topic",))
-        self._duration = Histogram(
-            f"{PREFIX}_transaction_duration_seconds", "From the first record handed over to the commit.",
-            registry=self.registry, buckets=BUCKETS_S,
-        )  # fmt: skip
-        self._delay = Histogram(
-            f"{PREFIX}_detection_delay_seconds", "At most: from the oldest record of the batch to the commit.",
-            registry=self.registry, buckets=BUCKETS_S,
-        )  # fmt: skip
+        self._transactions = self._counter("transactions", "Kafka transactions.", ("result",), [("committed",), ("aborted",)])
+        by_topic = {
+            "records_lost": "Input records deleted by retention before they were read.",
+            "records_undecodable": "Records the client library could not read.",
+            "rewinds": "Batches that were dropped on the way and read again.",
+        }
+        self._by_topic = {name: self._counter(name, text, ("topic",), [()]) for name, text in by_topic.items()}
+        self._recovered = self._counter("recovery_records", "Changelog records read by recoveries.")
         self._recovery = Gauge(f"{PREFIX}_recovery_duration_seconds", "The last recovery.", registry=self.registry)
+        self._recovery_started = 0.0
         self._ready = Gauge(f"{PREFIX}_ready", "1 when /ready says yes.", registry=self.registry)
         build = Info(f"{PREFIX}_build", "Versions.", registry=self.registry)
         build.info({"version": version("compaction-monitor"), "python": platform.python_version()})
-        self._recovery_started = 0.0
+        ProcessCollector(registry=self.registry)
+        self._add_distributions()
 
-    def _counter(self, name: str, text: str, labels: tuple[str, ...]) -> Counter:
-        return Counter(f"{PREFIX}_{name}", text, labels, registry=self.registry)
+    def _add_distributions(self) -> None:
+        by_agent: Any = ("agent", self._labelled["agent"])
+        self._raw_ratio = self._distribution(
+            "round_raw_ratio", "Raw tokens per token of the set after a round.", RAW_RATIOS, *by_agent
+        )
+        self._cosine = self._distribution(
+            "round_cosine", "The scorer's cosine after a round whose reachable spans are known.", COSINES, *by_agent
+        )
+        self._spans_ratio = self._distribution(
+            "round_spans_ratio",
+            "Reachable spans after a round, per span at session start; in a chain, before the pass.",
+            SPANS_RATIOS,
+            *by_agent,
+        )
+        self._depth = self._distribution("round_depth", "Depth of the deepest summary after a round.", DEPTHS, *by_agent)
+        self._delay = self._distribution(
+            "detection_delay_seconds",
+            "From the append of the oldest record of a batch to the commit of what was found in it.",
+            DETECTION_S,
+        )
+        self._answer_delay = self._distribution(
+            "answer_delay_seconds", "From an order's first publication to its controller's word.", ANSWER_S, "action", _ACTIONS
+        )
+        self._duration = self._distribution(
+            "transaction_duration_seconds", "From the first record handed over to the commit.", COMMIT_S
+        )
 
-    def count(self, counts: Mapping[tuple[str, ...], int], session: str | None = None) -> None:
-        """Add what a batch counted.
+    def _distribution(self, name: str, *args: Any) -> Distribution:
+        made = Distribution(name, *args)
+        self.registry.register(made)
+        return made
 
-        Args:
-            counts: As in `Effects.counts`.
-            session: A session of which something was found; attached to the findings as an exemplar.
-        """
-        for (name, *labels), amount in counts.items():
-            counter = self._domain.get(name)
-            if counter is None or len(labels) != len(DOMAIN[name][1]):
-                self._others.labels(name).inc(amount)
-                continue
-            exemplar = {"session": exemplar_id(session)} if session and name == "findings" else None
-            counter.labels(*labels).inc(amount, exemplar)
+    def _counter(self, name: str, text: str, labels: tuple[str, ...] = (), series: Sequence[tuple[str, ...]] = ()) -> Counter:
+        counter = Counter(f"{PREFIX}_{name}", text, labels, registry=self.registry)
+        own = labels[:1] and self._labelled.get(labels[0])
+        for values in series:
+            for first in [()] if own is None else [(value,) for value in own]:
+                counter.labels(*first, *values)
+        return counter
+
+    def add(self, effects: Effects) -> None:
+        """Add what a batch led to, now that it is committed."""
+        for counted, amount in effects.counts.items():
+            self._add(counted, amount, effects.examples.get(counted))
+        if effects.rounds:
+            self._add_rounds(effects.rounds)
+
+    def _add(self, counted: tuple[str, ...], amount: int, session: str | None) -> None:
+        name, *labels = counted
+        if name == "answer_delay":
+            action, delay_ms = labels
+            self._answer_delay.add([int(delay_ms) / 1_000] * amount, action)
+            return
+        if DOMAIN[name].labels[:1] == ("agent",):
+            labels[0] = agent_label(labels[0], self._agents)
+        counter = self._domain[name].labels(*labels) if labels else self._domain[name]
+        exemplar = {"session": exemplar_id(session)} if session is not None and name in WITH_EXEMPLARS else None
+        counter.inc(amount, exemplar)
+
+    def _add_rounds(self, rounds: Sequence[JudgedRound]) -> None:
+        by_agent: dict[str, list[JudgedRound]] = defaultdict(list)
+        for judged in rounds:
+            by_agent[judged[0]].append(judged)
+        for agent, found in by_agent.items():
+            label = agent_label(agent, self._agents)
+            # By columns and position: a tenth of a microsecond here is one more for each event.
+            _, seen, bases = zip(*found, strict=True)
+            _, _, compaction, _, _, raw, summary, spans, cosines, depths, _ = zip(*seen, strict=True)
+            passes = sum(compaction)
+            self._rounds.labels(label, "compaction").inc(passes)
+            self._rounds.labels(label, "rehydration").inc(len(seen) - passes)
+            self._raw_ratio.add([a / (a + b) for a, b in zip(raw, summary, strict=True) if a + b], label)
+            self._spans_ratio.add([n / base for n, base in zip(spans, bases, strict=True) if base and n is not None], label)
+            known = zip(cosines, spans, strict=True)
+            self._cosine.add([cosine for cosine, n in known if n is not None and cosine is not None], label)
+            self._depth.add([depth for depth in depths if depth is not None], label)
 
     def committed(self, partition: int, records: int, seconds: float) -> None:
         self._records.labels(str(partition)).inc(records)
         self._transactions.labels("committed").inc()
-        self._duration.observe(seconds)
+        self._duration.add([seconds])
 
     def detected(self, findings: int, seconds: float) -> None:
         """Findings were published so long after the oldest record they can rest on."""
-        for _ in range(findings):
-            self._delay.observe(seconds)
+        self._delay.add([seconds] * findings)
 
     def aborted(self) -> None:
         self._transactions.labels("aborted").inc()
 
     def lost(self, topic: str, records: int) -> None:
-        self._lost.labels(topic).inc(records)
+        self._by_topic["records_lost"].labels(topic).inc(records)
 
     def rewound(self, topic: str) -> None:
-        self._rewinds.labels(topic).inc()
+        self._by_topic["rewinds"].labels(topic).inc()
 
     def undecodable(self, topic: str, records: int) -> None:
-        self._undecodable.labels(topic).inc(records)
+        self._by_topic["records_undecodable"].labels(topic).inc(records)
 
     def recovered(self, records: int) -> None:
         self._recovered.inc(records)
@@ -116,6 +303,31 @@ class Metrics:
     def watch(self, name: str, text: str, labels: tuple[str, ...], read: Callable[[], Mapping[tuple[str, ...], float]]) -> None:
         """A gauge whose values are read when it is scraped."""
         self.registry.register(_Watched(f"{PREFIX}_{name}", text, labels, read))
+
+    def watch_standings(self, read: Callable[[], Iterable[Standing]]) -> None:
+        """Gauges of how the sessions stand in the partitions that are at work now."""
+        agents = self._labelled["agent"]
+
+        def sums(name: str, zeros: Iterable[tuple[str, ...]]) -> dict[tuple[str, ...], float]:
+            found = dict.fromkeys(zeros, 0.0)
+            for standing in read():
+                for (counted, *labels), number in standing.counts.items():
+                    if counted == name:
+                        found[tuple(labels)] += number
+            return found
+
+        self.watch(
+            "sessions", "Sessions known, by the worst that is open in them.", ("agent", "state"),
+            lambda: sums("sessions", product(agents, STATES)),
+        )  # fmt: skip
+        self.watch(
+            "findings_open", "Alerts that fire.", ("agent", "check", "severity"),
+            lambda: sums("findings_open", product(agents, _CHECKS, _SEVERITIES)),
+        )  # fmt: skip
+        self.watch(
+            "partitions_counted", "Partition numbers whose sessions have all been counted since they were assigned.", (),
+            lambda: {(): float(sum(standing.complete for standing in read()))},
+        )  # fmt: skip
 
     def expose(self, accept: str, ready: bool) -> tuple[bytes, str]:
         """The page and its content type: OpenMetrics (with exemplars) for whoever accepts it, else Prometheus text."""

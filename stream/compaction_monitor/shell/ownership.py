@@ -25,6 +25,7 @@ from compaction_monitor.state.session import NewerStateError
 log = logging.getLogger(__name__)
 
 SILENT_S = 5.0
+PHASES = ("starting", "recovering", "working", "rebalancing", "stopping")
 
 
 class Refusal(Exception):
@@ -36,7 +37,7 @@ class Ownership:
 
     Attributes:
         lanes: One for each partition number at work; empty while recovering.
-        phase: What the worker is doing, for `/ready`.
+        phase: What the worker is doing, one of `PHASES`.
     """
 
     def __init__(

@@ -71,6 +71,7 @@ class Settings(BaseSettings):
     fetch_wait_ms: int = Field(100, ge=1, le=5000)
     fetch_max_bytes: int = Field(1 << 20, ge=1 << 16, le=1 << 26, description="Per partition and fetch.")
     tick_s: float = Field(1.0, ge=0.05, le=60.0)
+    metrics_agents: Names = Field((), max_length=20, description="Agents that metrics name; every other one is `other`.")
 
     web_host: str = Field("127.0.0.1", description="Elsewhere than on loopback, /metrics needs a token or client certificates.")
     web_port: int = Field(6066, ge=0, le=65535, description="0 lets the system choose.")
@@ -103,7 +104,7 @@ class Settings(BaseSettings):
         file = (TomlConfigSettingsSource(settings_cls, Path(config)),) if config else ()
         return (init_settings, env_settings, *file)
 
-    @field_validator("brokers", "events_topics", "accept_new_log", mode="before")
+    @field_validator("brokers", "events_topics", "accept_new_log", "metrics_agents", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         if isinstance(value, str):

@@ -47,6 +47,10 @@ class PartitionStore(Protocol):
         """How many rows it holds, perhaps estimated."""
         ...
 
+    def bytes(self) -> int:
+        """How many bytes they take, perhaps estimated."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -100,6 +104,10 @@ class RocksStore:
         # An estimate: counting would cost a read of everything.
         return int(self._db.property_int_value("rocksdb.estimate-num-keys") or 0)
 
+    def bytes(self) -> int:
+        names = ("rocksdb.estimate-live-data-size", "rocksdb.cur-size-active-mem-table")
+        return sum(int(self._db.property_int_value(name) or 0) for name in names)
+
     def close(self) -> None:
         self._db.close()
 
@@ -144,6 +152,9 @@ class MemoryStore:
 
     def rows(self) -> int:
         return sum(len(rows) for rows in self._rows.values())
+
+    def bytes(self) -> int:
+        return sum(len(key) + len(value) for rows in self._rows.values() for key, value in rows.items())
 
     def close(self) -> None:
         return

@@ -102,6 +102,9 @@ def test_answers_are_counted() -> None:
     ]
     table = played(*inverted(*late))
     assert Counter({" ".join(name[1:]): n for name, n in table.monitor.counts.items() if name[0] == "answers"}) == ANSWERED
+    # Asked for at minute 90, answered at 92: once, whatever is said later.
+    delays = {name[1:]: n for name, n in table.monitor.counts.items() if name[0] == "answer_delay"}
+    assert delays == {("halt_and_rehydrate", "120000"): 1}
 
 
 def test_an_answer_for_a_session_nobody_knows_leaves_nothing_behind() -> None:
@@ -268,7 +271,7 @@ def test_what_is_held_back_is_counted_with_its_reason() -> None:
 def test_orders_are_counted_as_they_are_sent() -> None:
     table = played(*inverted(tick(95), tick(102.5)))
     counts = {" ".join(name[1:]): n for name, n in table.monitor.counts.items() if name[0] == "orders"}
-    assert counts == {"halt_and_rehydrate sent": 1, "halt_and_rehydrate sent_again": 2}
+    assert counts == {"agent halt_and_rehydrate sent": 1, "agent halt_and_rehydrate sent_again": 2}
 
 
 def test_no_more_than_64_orders_stand_at_once() -> None:
@@ -280,7 +283,5 @@ def test_no_more_than_64_orders_stand_at_once() -> None:
         monitor.feed([with_summaries(number, {f"s{number}": 0})])
     session = monitor.session("session-1")
     assert session is not None and len(session.orders) == 64
-    assert (monitor.counts["orders", "escalate_to_raw", "sent"], monitor.counts["orders", "escalate_to_raw", "dropped"]) == (
-        64,
-        5,
-    )
+    counted = ("orders", "agent", "escalate_to_raw")
+    assert (monitor.counts[*counted, "sent"], monitor.counts[*counted, "dropped"]) == (64, 5)
