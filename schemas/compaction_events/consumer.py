@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, cast
@@ -21,6 +21,7 @@ from compaction_events.bounded import Bounded
 from compaction_events.codec import decode
 from compaction_events.errors import ContractError, Fault, Reason
 from compaction_events.findings import FINDING_TYPES, Finding
+from compaction_events.security import Security, let_in, secured, why_denied
 
 if TYPE_CHECKING:
     from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -42,9 +43,18 @@ class ConsumerStats(NamedTuple):
     undecodable: int
 
 
+class Place(NamedTuple):
+    """Where in the log a finding is, and when it was written there (milliseconds since 1970)."""
+
+    partition: int
+    offset: int
+    written_ms: int
+
+
 class _Buffered(NamedTuple):
     partition: TopicPartition
     offset: int
+    written_ms: int
     ce_id: str
     finding: Finding
 
@@ -64,7 +74,11 @@ class FindingsConsumer:
         start: Where to begin without a committed position: `latest`, `earliest`, or the next offset by partition.
         remember: How many `ce_id`s are kept.
         commit_every_s: How often at most what was handled is committed.
-        kafka: Arguments of `aiokafka.AIOKafkaConsumer`: security, time-outs, `group_instance_id`.
+        keep_from: With a group, for one that keeps what it read in memory alone: says for a partition from which offset on
+            a later run must read again; None: only what was not handled. Asked at each commit.
+        on_revoked: With a group: called when another member goes on with the partitions.
+        security: What is shown to the broker.
+        kafka: Arguments of `aiokafka.AIOKafkaConsumer`: time-outs, `group_instance_id`.
 
     Raises:
         ImportError: The extra `[emitter]` is not installed.
@@ -79,6 +93,9 @@ class FindingsConsumer:
         start: Literal["latest", "earliest"] | Mapping[int, int] = "latest",
         remember: int = 10_000,
         commit_every_s: float = 1.0,
+        keep_from: Callable[[int], int | None] | None = None,
+        on_revoked: Callable[[], None] | None = None,
+        security: Security | None = None,
         **kafka: Any,
     ) -> None:
         try:
@@ -90,21 +107,24 @@ class FindingsConsumer:
         self._group_id = group_id
         self._start_at = start
         self._commit_every_s = commit_every_s
+        self._keep_from, self._on_revoked = keep_from, on_revoked
         self._options = {
             "bootstrap_servers": servers,
             "group_id": group_id,
             "isolation_level": "read_committed",
             "enable_auto_commit": False,
             "auto_offset_reset": start if isinstance(start, str) else "earliest",
-            **kafka,
+            **secured(kafka, security),
         }
         self._seen: Bounded[str, None] = Bounded(remember)
         self._buffer: deque[_Buffered] = deque()
         self._next: dict[TopicPartition, int] = {}  # after the last record read
         self._known_before: dict[TopicPartition, int] = {}  # below: handled by an earlier run
         self._handled: dict[TopicPartition, int] = {}
+        self._behind: dict[TopicPartition, int] | None = None  # up to there: what was there when the partitions were taken
         self._uncommitted = False
         self._current: _Buffered | None = None
+        self._place: Place | None = None
         self._committed_at = 0.0
         self._received = self._repeats = self._undecodable = 0
 
@@ -118,21 +138,38 @@ class FindingsConsumer:
         return {tp.partition: offset for tp, offset in self._handled.items()}
 
     @property
+    def place(self) -> Place | None:
+        """Where the finding is that was handed out last."""
+        return self._place
+
+    @property
+    def caught_up(self) -> bool:
+        """With a group: all was handed out that was there when this member got its partitions; False without any yet."""
+        return self._behind is not None and not self._behind
+
+    @property
     def ahead(self) -> Iterator[Finding]:
         """Findings that were read and not yet handed out."""
         return (waiting.finding for waiting in self._buffer)
 
     async def start(self) -> None:
-        """Connect and take the partitions."""
+        """Connect and take the partitions.
+
+        Raises:
+            AccessError: The broker does not let us in.
+            KafkaError: No broker answers.
+        """
         self._consumer: AIOKafkaConsumer = self._kafka.AIOKafkaConsumer(**self._options)
         try:
             if self._group_id is None:
                 self._consumer.subscribe([self._topic])
-                await self._consumer.start()
+                async with let_in(self._options):
+                    await self._consumer.start()
                 await self._take_all()
             else:
                 self._consumer.subscribe([self._topic], listener=_listener(self._kafka, self))
-                await self._consumer.start()
+                async with let_in(self._options):
+                    await self._consumer.start()
         except BaseException:
             await self._consumer.stop()
             raise
@@ -160,6 +197,7 @@ class FindingsConsumer:
         self.handled()
         while not self._buffer:
             await self._commit()
+            await self._see_ends()
             await self._read()
         if time.monotonic() - self._committed_at > self._commit_every_s:
             await self._commit()
@@ -167,6 +205,7 @@ class FindingsConsumer:
         if not self._buffer:
             return await self.__anext__()
         self._current = self._buffer.popleft()
+        self._place = Place(self._current.partition.partition, self._current.offset, self._current.written_ms)
         self._received += 1
         return self._current.finding
 
@@ -199,6 +238,7 @@ class FindingsConsumer:
     async def assigned(self, partitions: set[TopicPartition]) -> None:
         """With a group: from the committed position, and a little before it for what must be known."""
         first = await self._consumer.beginning_offsets(partitions) if partitions else {}
+        self._behind = dict(await self._consumer.end_offsets(partitions)) if partitions else {}
         for tp in partitions:
             committed = await self._consumer.committed(tp)
             if committed is not None:
@@ -211,8 +251,24 @@ class FindingsConsumer:
         for waiting in self._buffer:  # not handed out: should they come back to us, they are no repeats
             self._seen.pop(waiting.ce_id, None)
         self._current = None
+        if self._keep_from is not None:  # what was handed out comes again with its partition
+            self._seen.clear()
         for state in (self._buffer, self._next, self._known_before, self._handled):
             state.clear()
+        self._behind = None
+        if self._on_revoked is not None:
+            self._on_revoked()
+
+    async def _see_ends(self) -> None:
+        """With nothing left to hand out: which partitions are read up to where they ended when they were taken."""
+        from aiokafka.errors import IllegalStateError
+
+        behind = self._behind
+        for tp, end in list((behind or {}).items()):
+            with suppress(IllegalStateError):  # another member has it by now
+                # The position, not the last record: markers of transactions come after it.
+                if behind is not None and await self._consumer.position(tp) >= end:
+                    del behind[tp]
 
     async def _read(self) -> None:
         from aiokafka.errors import ConsumerStoppedError, CorruptRecordException, KafkaError
@@ -221,7 +277,9 @@ class FindingsConsumer:
             batches = await self._consumer.getmany(timeout_ms=POLL_MS, max_records=MAX_RECORDS)
         except CorruptRecordException:
             await self._step_over()
-        except (KafkaError, ConsumerStoppedError):
+        except (KafkaError, ConsumerStoppedError) as error:
+            if denied := why_denied(error):
+                raise denied from error
             raise
         except Exception as error:  # noqa: BLE001 - the client's reader raises whatever the bytes provoke
             log.warning("a record could not be read: %s", type(error).__name__)
@@ -248,7 +306,7 @@ class FindingsConsumer:
             return
         self._repeats += repeated
         if not repeated:
-            self._buffer.append(_Buffered(tp, record.offset, ce_id, cast("Finding", event)))
+            self._buffer.append(_Buffered(tp, record.offset, record.timestamp, ce_id, cast("Finding", event)))
 
     async def _step_over(self) -> None:
         """Read each partition record by record, up to the one that cannot be read, and go on after that.
@@ -280,8 +338,12 @@ class FindingsConsumer:
         if self._group_id is not None and self._uncommitted:
             # A member that was put out meanwhile cannot commit; the finding comes again, and that is allowed.
             with suppress(KafkaError):
-                await self._consumer.commit(dict(self._handled))
+                await self._consumer.commit({tp: self._again_from(tp, after) for tp, after in self._handled.items()})
                 self._uncommitted = False
+
+    def _again_from(self, tp: TopicPartition, after: int) -> int:
+        first = None if self._keep_from is None else self._keep_from(tp.partition)
+        return after if first is None else min(first, after)
 
 
 def _listener(aiokafka: Any, consumer: FindingsConsumer) -> Any:

@@ -40,7 +40,8 @@ class MissingTopicsError(BrokerError):
 
 
 @contextmanager
-def _translated(settings: Settings) -> Iterator[None]:
+def translated(settings: Settings) -> Iterator[None]:
+    """The client library's errors as ours."""
     try:
         yield
     except (KafkaConnectionError, KafkaTimeoutError) as error:
@@ -56,7 +57,7 @@ async def admin(settings: Settings) -> AsyncIterator[AIOKafkaAdminClient]:
     Raises:
         BrokerError: No broker answers, or it refused.
     """
-    with _translated(settings):
+    with translated(settings):
         async with topics.connect(**settings.client_options()) as connected:
             yield connected
 
@@ -96,7 +97,7 @@ class Sender:
         await require_topics(self._settings, [self._settings.events_topics[0], self._settings.outcomes_topic])
         self._producer = AIOKafkaProducer(enable_idempotence=True, acks="all", linger_ms=2, **self._settings.client_options())
         try:
-            with _translated(self._settings):
+            with translated(self._settings):
                 await self._producer.start()
         except BaseException:
             await self._producer.stop()
@@ -122,7 +123,7 @@ class Sender:
             return
         answers = isinstance(fact, RemediationAcknowledged)
         topic = self._settings.outcomes_topic if answers else self._settings.events_topics[0]
-        with _translated(self._settings):
+        with translated(self._settings):
             self._waiting.append(await self._producer.send(topic, record.value, key=record.key, headers=record.headers))
             self.sent += 1
             if len(self._waiting) >= MAX_IN_FLIGHT:
@@ -130,7 +131,7 @@ class Sender:
 
     async def flush(self) -> None:
         """Wait until everything sent is confirmed."""
-        with _translated(self._settings):
+        with translated(self._settings):
             while self._waiting:
                 await self._waiting.popleft()
 
@@ -158,7 +159,7 @@ async def findings(settings: Settings, *, from_start: bool, follow: bool = True)
         **settings.client_options(),
     )
     try:
-        with _translated(settings):
+        with translated(settings):
             await consumer.start()
             await _position(consumer, from_start=from_start)
         yield _read(settings, consumer, follow=follow)
@@ -178,7 +179,7 @@ async def _position(consumer: AIOKafkaConsumer, *, from_start: bool) -> None:
 
 
 async def _read(settings: Settings, consumer: AIOKafkaConsumer, *, follow: bool) -> AsyncIterator[Decoded]:
-    with _translated(settings):
+    with translated(settings):
         ends = {} if follow else await consumer.end_offsets(consumer.assignment())
         while follow or any([await consumer.position(partition) < end for partition, end in ends.items()]):
             for batch in (await consumer.getmany(timeout_ms=POLL_MS)).values():

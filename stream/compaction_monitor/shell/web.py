@@ -120,12 +120,15 @@ class WebServer:
     """Serves `/live`, `/ready` and `/metrics`; bound to loopback unless told otherwise.
 
     Args:
-        access: Who may read `/metrics`.
+        metrics: None: there is no `/metrics`.
+        access: Who may read `/metrics`, and the TLS that is listened with.
         dead: Reasons why the process should be restarted.
         unready: Reasons why it does no work at the moment.
     """
 
-    def __init__(self, metrics: Metrics, access: Access, *, host: str, port: int, dead: Reasons, unready: Reasons) -> None:
+    def __init__(
+        self, metrics: Metrics | None, access: Access, *, host: str, port: int, dead: Reasons, unready: Reasons
+    ) -> None:
         self._metrics = metrics
         self._access = access
         self._host, self._port = host, port
@@ -142,13 +145,9 @@ class WebServer:
             OSError: The address is taken.
         """
         app = web.Application()
-        app.add_routes(
-            [
-                web.get("/live", self._live),
-                web.get("/ready", self._ready),
-                web.get("/metrics", self._expose),
-            ]
-        )
+        app.add_routes([web.get("/live", self._live), web.get("/ready", self._ready)])
+        if self._metrics is not None:
+            app.add_routes([web.get("/metrics", self._expose)])
         # No access log: a probe every second would be most of what the worker logs.
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
         await self._runner.setup()
@@ -174,6 +173,7 @@ class WebServer:
     async def _expose(self, request: web.Request) -> web.Response:
         if not self._access.lets_in(request):
             return web.Response(status=401, headers={"WWW-Authenticate": "Bearer"})
+        assert self._metrics is not None
         body, content_type = self._metrics.expose(request.headers.get("Accept", ""), not self._unready())
         return web.Response(body=body, headers={"Content-Type": content_type})
 
