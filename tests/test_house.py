@@ -70,7 +70,7 @@ MAY_IMPORT = {
     "faust": FAUST,
     "mode": FAUST,
     "rocksdict": {"compaction_monitor.shell.store"},
-    "aiokafka": FAUST | CLIENTS | {"compaction_monitor.shell.client", "compaction_monitor.shell.topics"},
+    "aiokafka": FAUST | CLIENTS | {f"{SHELL}.{name}" for name in ("client", "letters", "topics")},
     "prometheus_client": {"compaction_monitor.shell.metrics"},
     "numpy": ARRAYS,
 }

@@ -14,7 +14,7 @@ from compaction_events.facts import EVENT_TYPES, OUTCOME_TYPES, Fact, RoundCompl
 from compaction_events.findings import Finding
 from compaction_events.ids import publication_id
 from compaction_monitor import fold as folding
-from compaction_monitor.dead_letters import dead_letter, fault
+from compaction_monitor.dead_letters import REPLAY, dead_letter, fault, receipt
 from compaction_monitor.effects import CHECKPOINTS, SESSIONS, Effects, Outgoing, Reader, Record, Standing
 from compaction_monitor.partitioner import partition_of
 from compaction_monitor.rules import Rules
@@ -249,6 +249,12 @@ class _Batch:
         if session is not None:
             self.put(key, folding.expire(_session_id(key), session, self.rules, self.tree(key)))
 
+
+    def _confirm(self, record: Record, folded: folding.Folded) -> None:
+        """Tell whoever sent a dead letter again what became of it."""
+        found = receipt(record, folded.counted)
+        if found is not None:
+            self.effects.dead_letters.append(found)
 
     def refuse(self, record: Record, error: ContractError) -> None:
         """Send a record to the dead letters."""

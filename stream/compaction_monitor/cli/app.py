@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from compaction_monitor.cli.bridge import app as bridge
+from compaction_monitor.cli.dead_letters import app as dead_letters
 from compaction_monitor.cli.demo import demo
 from compaction_monitor.cli.exits import Problem, epilog
 from compaction_monitor.cli.kafka import ingest, replay, watch
@@ -45,6 +46,7 @@ app = typer.Typer(
 for command in (demo, scan, lint, worker, ingest, replay, watch):
     app.command()(command)
 app.add_typer(topics, name="topics")
+app.add_typer(dead_letters, name="dead-letters")
 app.add_typer(bridge, name="bridge")
 app.add_typer(schema, name="schema")
 app.add_typer(simulate, name="simulate")

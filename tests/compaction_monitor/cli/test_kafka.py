@@ -30,7 +30,10 @@ UNREACHABLE = (
     f"error: No broker answers at {NOBODY}.\n"
     "  next: Check --broker; or start one: compaction-monitor worker --broker embedded, or docker compose up -d kafka\n"
 )
-CLIENTS = ("ingest events.jsonl", "replay events.jsonl --speed 0", "watch", "topics plan", "topics apply")
+DEAD_LETTERS = (
+    "dead-letters list", "dead-letters show events/0/1", "dead-letters replay --all", "dead-letters drop --reason not_json",
+)  # fmt: skip
+CLIENTS = ("ingest events.jsonl", "replay events.jsonl --speed 0", "watch", "topics plan", "topics apply", *DEAD_LETTERS)
 
 
 @pytest.mark.parametrize("command", CLIENTS)
