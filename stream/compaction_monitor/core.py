@@ -132,9 +132,15 @@ class MonitorPartition:
             return
         batch = self._pending[1]
         self._scanned(*batch.scanned)
+        was: list[Session] = []
+        now: list[Session] = []
         for key, session in batch.sessions.items():
             before = self._known.pop(key, None) or batch.read.get(key)
-            self._tally.change(key, before, session)
+            if self._tally.counts_key(key):
+                if before is not None:
+                    was.append(before)
+                if session is not None:
+                    now.append(session)
             self._due.pop(key, None)
             if session is None:
                 continue
@@ -143,6 +149,7 @@ class MonitorPartition:
                 self._due[key] = session.due_ms
         for key in list(self._known)[: max(0, len(self._known) - CACHED_SESSIONS)]:
             del self._known[key]
+        self._tally.change(was, now)
         self._trees.committed(batch.rows, effects.writes[CHECKPOINTS])
         self._pending = None
 
@@ -207,14 +214,9 @@ class _Batch:
         self.put(key, folded, decoded.traceparent)
         after = folded.session
         if type(event) is RoundCompleted and after is not None and (session is None or after.window is not session.window):
-            self._judged(after, event)
-
-    def _judged(self, session: Session, event: RoundCompleted) -> None:
-        """Keep a new round for the metrics; added up after the commit, because here it would cost each event."""
-        base = session.source_spans
-        if session.topology == "chain":
-            base = event.before.distinct_source_spans if event.before is not None else None
-        self.effects.rounds.append((session.agent, session.window[-1], base))
+            # A round that counts, for the metrics: they add it up after the commit, because here it would cost each event.
+            base = after.source_spans if after.topology != "chain" else _spans_before(event)
+            self.effects.rounds.append((after.agent, after.window[-1], base))
 
     def session(self, key: bytes) -> Session | None:
         """The session as this batch has made it so far."""
@@ -271,6 +273,10 @@ class _Batch:
         if record.partition != right:
             allowed = f"{right}, by murmur2 of the key (librdkafka: murmur2_random)"
             raise fault(Reason.wrong_partition, "partition", str(record.partition), allowed)
+
+
+def _spans_before(event: RoundCompleted) -> int | None:
+    return event.before.distinct_source_spans if event.before is not None else None
 
 
 def _session_id(key: bytes) -> str:

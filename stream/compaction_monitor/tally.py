@@ -57,6 +57,10 @@ class Tally:
         self._agents = agents
         self._reached = b""
 
+    def counts_key(self, key: bytes) -> bool:
+        """Whether a session's changes count, or it has still to be read."""
+        return self.complete or key <= self._reached
+
     def read(self, rows: Sequence[tuple[bytes, bytes]], last: bool) -> None:
         """Count rows of the first sweep; `last`: there are no more."""
         for _, row in rows:
@@ -66,25 +70,22 @@ class Tally:
         if rows:
             self._reached = rows[-1][0]
 
-    def change(self, key: bytes, before: Session | None, after: Session | None) -> None:
-        """A session became another; None: there is none."""
-        if not self.complete and key > self._reached:
-            return
-        was, now = _place(before), _place(after)
-        if was != now:
-            self._add(was, -1)
-            self._add(now, 1)
+    def change(self, was: Sequence[Session], now: Sequence[Session]) -> None:
+        """Sessions became others: these are gone, those have come."""
+        before, after = Counter(map(_place, was)), Counter(map(_place, now))
+        for place in before.keys() | after.keys():
+            if number := after[place] - before[place]:
+                self._add(place, number)
 
-    def _add(self, place: Place | None, by: int) -> None:
-        if place is None:
-            return
+    def _add(self, place: Place, number: int) -> None:
         agent = agent_label(place[0], self._agents)
-        self.counts["sessions", agent, place[1]] += by
+        self.counts["sessions", agent, place[1]] += number
         for check, _, severity, *_ in place[2]:
-            self.counts["findings_open", agent, check, severity] += by
+            self.counts["findings_open", agent, check, severity] += number
 
 
-def _place(session: Session | None) -> Place | None:
-    if session is None:
-        return None
-    return session.agent, state_of(session.ended, session.alerts, session.window), session.alerts
+def _place(session: Session) -> Place:
+    alerts, window = session.alerts, session.window
+    # The usual one first: of a large fleet every event may be of another session.
+    state = "healthy" if window and not alerts and window[-1][7] is not None and not session.ended else ""
+    return session.agent, state or state_of(session.ended, alerts, window), alerts

@@ -186,9 +186,7 @@ def _watch_stores(app: WorkerApp, stores: Stores) -> None:
         return {(): float(sum(recovery.active_remaining().values())) if recovery.in_recovery else 0.0}
 
     watch = app.metrics.watch
-    watch(
-        "store_rows", "Rows in the local store, estimated.", ("partition",), lambda: of_each(lambda store: store.rows())
-    )
+    watch("store_rows", "Rows in the local store, estimated.", ("partition",), lambda: of_each(lambda store: store.rows()))
     watch(
         "store_bytes", "Bytes of the rows in the local store, estimated.", ("partition",),
         lambda: of_each(lambda store: store.bytes()),
