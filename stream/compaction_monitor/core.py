@@ -217,6 +217,8 @@ class _Batch:
             # A round that counts, for the metrics: they add it up after the commit, because here it would cost each event.
             base = after.source_spans if after.topology != "chain" else _spans_before(event)
             self.effects.rounds.append((after.agent, after.window[-1], base))
+        if record.headers and record.headers[-1][0] == REPLAY:
+            self._confirm(record, folded)
 
     def session(self, key: bytes) -> Session | None:
         """The session as this batch has made it so far."""
@@ -250,7 +252,6 @@ class _Batch:
         session = self.session(key)
         if session is not None:
             self.put(key, folding.expire(_session_id(key), session, self.rules, self.tree(key)))
-
 
     def _confirm(self, record: Record, folded: folding.Folded) -> None:
         """Tell whoever sent a dead letter again what became of it."""
