@@ -35,7 +35,7 @@ EXTRAS = {
     "uvloop",
 }
 
-CLIENTS = {f"compaction_events.{name}" for name in ("consumer", "controller", "delivery", "emitter")}
+CLIENTS = {f"compaction_events.{name}" for name in ("consumer", "controller", "delivery", "emitter", "security")}
 # Everything between Kafka and the pure middle.
 SHELL = "compaction_monitor.shell"
 FAUST = {

@@ -9,8 +9,10 @@ In `.claude/settings.json`:
                     "hooks": [{"type": "command", "command": "python -m compaction_events.claude_hook --to HOST:PORT"}]}]}}
 ```
 
-`--to file:PATH` needs no broker. With `--orders FILE` (what `compaction-monitor watch --json` writes) an automatic or manual
-pass is blocked while an order `halt_and_rehydrate` for this session is open: neither withdrawn, nor resumed, nor expired.
+`--to file:PATH` needs no broker; one that asks who this is wants `--security FILE` (TOML with the fields of
+`compaction_events.security.Security`). With `--orders FILE` (what `compaction-monitor watch --json` writes) an automatic
+or manual pass is blocked while an order `halt_and_rehydrate` for this session is open: neither withdrawn, nor resumed, nor
+expired.
 Whatever goes wrong in here, the agent goes on: the exit code is always 0, and what failed is said on stderr.
 """
 
@@ -46,7 +48,7 @@ def main(arguments: Sequence[str] | None = None, text: str | None = None, now: d
     try:
         call = orjson.loads(sys.stdin.read() if text is None else text)
         if given.to and isinstance(call.get("transcript_path"), str):
-            report(Path(call["transcript_path"]), given.to, given.cursor)
+            report(Path(call["transcript_path"]), given.to, given.cursor, given.security)
         if given.orders is None or call.get("hook_event_name") != "PreCompact":
             return ""
         halt = open_halt(given.orders.read_bytes().splitlines(), call["session_id"], now or datetime.now(UTC))
@@ -56,20 +58,23 @@ def main(arguments: Sequence[str] | None = None, text: str | None = None, now: d
     return "" if halt is None else blocked(halt)
 
 
-def report(transcript: Path, target: str, cursor: Path | None = None) -> None:
+def report(transcript: Path, target: str, cursor: Path | None = None, security: Path | None = None) -> None:
     """Send what is new in a session, as far as later lines cannot change it.
 
     Raises:
         ImportError: An extra is missing.
+        OSError, ValueError: The file with the security settings cannot be used.
         TimeoutError: The broker does not answer; the next hook sends it again.
     """
     from compaction_events.adapters.following import Follower
     from compaction_events.emitter import Emitter
+    from compaction_events.security import Security
 
     name = text_hash(f"{target}\n{transcript}")
     default = Path.home() / ".local" / "state" / "compaction-monitor" / f"hook-{name}.json"
     follower = Follower([transcript], cursor or default)
-    with Emitter(target, agent=AGENT) as emitter:
+    shown = None if security is None else Security.read(security)
+    with Emitter(target, agent=AGENT, security=shown) as emitter:
         for news in follower.poll():
             for fact in news.facts:
                 emitter.emit(fact)
@@ -108,6 +113,7 @@ def blocked(halt: RemediationRequested) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m compaction_events.claude_hook", description="A hook for Claude Code.")
     parser.add_argument("--to", metavar="TARGET", help="HOST:PORT of a broker, or file:PATH")
+    parser.add_argument("--security", metavar="FILE", type=Path, help="how the broker knows this client")
     parser.add_argument("--orders", metavar="FILE", type=Path, help="findings, one a line: block while a halt is open")
     parser.add_argument("--cursor", metavar="FILE", type=Path, help="remembers what was sent")
     return parser

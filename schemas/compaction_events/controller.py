@@ -41,6 +41,7 @@ from compaction_events.emitter import Emitter
 from compaction_events.errors import CompactionEventsError, ContractError
 from compaction_events.facts import AckStatus, RemediationAcknowledged
 from compaction_events.findings import Action, Finding, RemediationRequested, RemediationWithdrawn
+from compaction_events.security import Security, let_in, secured
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +78,8 @@ class Controller:
         findings_topic: Where orders come from. `outcomes_topic`: where answers go.
         clock: Gives the time, aware; by default the machine's.
         consumer: More arguments of the consumer, `group_instance_id` say.
-        kafka: Arguments of consumer and producer both: security.
+        security: What is shown to the broker.
+        kafka: Arguments of consumer and producer both.
 
     Raises:
         ImportError: The extra `[emitter]` is not installed.
@@ -98,6 +100,7 @@ class Controller:
         outcomes_topic: str = "compaction.outcomes",
         clock: Callable[[], datetime] | None = None,
         consumer: Mapping[str, Any] | None = None,
+        security: Security | None = None,
         **kafka: Any,
     ) -> None:
         if group_id is not None and sessions is not None:
@@ -110,6 +113,7 @@ class Controller:
         self._precondition = precondition
         self._modes = frozenset(modes)
         self._clock = clock or partial(datetime.now, UTC)
+        kafka = secured(kafka, security)
         self._servers, self._outcomes, self._kafka = servers, outcomes_topic, kafka
         options = {"group_id": group_id, "topic": findings_topic, **kafka, **(consumer or {})}
         self._new_consumer = partial(FindingsConsumer, servers, **options)
@@ -232,9 +236,11 @@ class Controller:
         """What earlier runs answered lately, from the outcomes themselves."""
         from aiokafka import AIOKafkaConsumer
 
-        consumer = AIOKafkaConsumer(self._outcomes, bootstrap_servers=self._servers, **self._kafka)
+        options = {**self._kafka, "bootstrap_servers": self._servers}
+        consumer = AIOKafkaConsumer(self._outcomes, **options)
         try:
-            await consumer.start()
+            async with let_in(options):
+                await consumer.start()
             first = await consumer.beginning_offsets(consumer.assignment())
             ends = await consumer.end_offsets(consumer.assignment())
             for tp, end in ends.items():

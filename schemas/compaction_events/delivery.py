@@ -19,7 +19,9 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from compaction_events.errors import AccessError
 from compaction_events.outbox import BACKOFF_S, CHUNK, MAX_BACKOFF_S, THREAD, Drop, Item, Outbox, log
+from compaction_events.security import why_denied, why_kept_out
 
 if TYPE_CHECKING:
     from aiokafka import AIOKafkaProducer
@@ -61,9 +63,8 @@ class KafkaDelivery:
         unknown = sorted(options.keys() - (inspect.signature(AIOKafkaProducer).parameters.keys() - OURS))
         if unknown:
             raise TypeError(f"not an option of the emitter: {', '.join(unknown)}")
-        self._new_producer = partial(
-            AIOKafkaProducer, bootstrap_servers=servers, acks="all", enable_idempotence=True, **{**DEFAULTS, **options}
-        )
+        self._options = {**DEFAULTS, **options, "bootstrap_servers": servers}
+        self._new_producer = partial(AIOKafkaProducer, acks="all", enable_idempotence=True, **self._options)
         # Of the broker's errors, those that concern the record itself: sent again, it meets the same.
         self._rejections = (
             errors.MessageSizeTooLargeError,
@@ -119,7 +120,7 @@ class KafkaDelivery:
             try:
                 await self._deliver()
             except Exception as error:  # noqa: BLE001 - whatever it is, the agent must not see it, and the next try may work
-                self._note_down(error)
+                await self._note_down(error)
             self._expire()
             await self._pause()
 
@@ -208,10 +209,20 @@ class KafkaDelivery:
             log.warning("an event could not be sent: %s", what)
         self._told.add(what)
 
-    def _note_down(self, error: Exception) -> None:
+    async def _note_down(self, error: Exception) -> None:
         if not self._down:
-            log.warning("%s: events wait, trying again: %s", self._servers, str(error)[:200] or type(error).__name__)
+            kept_out = await self._why_kept_out(error)
+            text = str(kept_out) if kept_out else str(error)[:200] or type(error).__name__
+            log.warning("%s: events wait, trying again: %s", self._servers, text)
         self._down = True
+
+    async def _why_kept_out(self, error: Exception) -> AccessError | None:
+        """Asked once, not at each attempt: too many of them lock an account."""
+        try:
+            return why_denied(error) or await why_kept_out(self._options)
+        except Exception as failed:  # noqa: BLE001 - looking for a reason must not keep events from being sent
+            log.debug("no reason found: %r", failed)
+            return None
 
     def _note_up(self) -> None:
         self._backoff_s = BACKOFF_S

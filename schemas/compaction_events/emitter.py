@@ -32,6 +32,7 @@ from compaction_events.errors import ContractError, Fault, Reason, shown
 from compaction_events.facts import EVENT_TYPES, OUTCOME_TYPES, Fact
 from compaction_events.file_delivery import FileDelivery
 from compaction_events.outbox import Delivery, Drop, Outbox, Stats
+from compaction_events.security import Security, secured
 from compaction_events.session import Session, StartFields
 
 __all__ = ["Drop", "Emitter", "Session", "Stats"]
@@ -62,8 +63,8 @@ class Emitter:
         exit_timeout_s: How long `close` waits for delivery.
         strict: Raise `ContractError` for an invalid event: for tests of an agent.
         clock: Gives the time of events that have none, aware; by default the machine's.
-        kafka: Arguments of `aiokafka.AIOKafkaProducer`: `security_protocol`, `sasl_mechanism`, `sasl_plain_username`,
-            `sasl_plain_password`, `ssl_context`, `compression_type`, `request_timeout_ms`, …
+        security: What is shown to the broker.
+        kafka: Arguments of `aiokafka.AIOKafkaProducer`: `compression_type`, `request_timeout_ms`, …
 
     Raises:
         ImportError: The target is a broker and the extra `[emitter]` is not installed.
@@ -87,6 +88,7 @@ class Emitter:
         exit_timeout_s: float = 5.0,
         strict: bool = False,
         clock: Callable[[], datetime] | None = None,
+        security: Security | None = None,
         **kafka: Any,
     ) -> None:
         self.agent = agent
@@ -99,7 +101,7 @@ class Emitter:
         self._limits = (max_events, max_bytes)
         self._exit_timeout_s = exit_timeout_s
         self._strict = strict
-        self._new_delivery = _delivery_to(target, kafka, delivery_timeout_s)
+        self._new_delivery = _delivery_to(target, secured(kafka, security), delivery_timeout_s)
         self._sessions: Bounded[str, Session] = Bounded(MAX_SESSIONS)
         self._told: set[str] = set()
         self._begin()

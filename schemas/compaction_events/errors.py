@@ -3,6 +3,7 @@
 ```
 CompactionEventsError
 ├── ContractError   the sender's: the record breaks the contract; never retried, dead-lettered with its reason
+├── AccessError     the operator's: the broker does not let this client in, or not do this; retried in vain
 └── EmitError       the broker's: the record could not be delivered; can be retried
 ```
 `compaction_monitor` adds `SettingsError` (the operator's) and the two errors that only the in-process guard raises.
@@ -60,6 +61,19 @@ class ContractError(CompactionEventsError):
         self.faults = tuple(faults)
         more = f"; and {len(self.faults) - _SHOWN_FAULTS} more" if len(self.faults) > _SHOWN_FAULTS else ""
         super().__init__(f"{reason}: " + "; ".join(map(str, self.faults[:_SHOWN_FAULTS])) + more)
+
+
+class AccessError(CompactionEventsError):
+    """A broker answers, but does not let this client in, or does not let it do this. No secret is in its text.
+
+    Args:
+        what: What was refused, and to whom.
+        todo: What to do next.
+    """
+
+    def __init__(self, what: str, todo: str) -> None:
+        super().__init__(f"{what}. {todo}")
+        self.what, self.todo = what, todo
 
 
 class EmitError(CompactionEventsError):

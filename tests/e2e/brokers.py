@@ -162,15 +162,22 @@ class Kafka:
         flags = ["-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         return [java, *flags, "-cp", f"{jars()}/*"]
 
+    def _properties(self, data: Path) -> str:
+        return _PROPERTIES.format(port=self._port, controller=self._controller, data=data.as_posix())
+
+    def _format_options(self) -> list[str]:
+        return []
+
     def _format(self, properties: Path) -> None:
         java = self._java()
         data = self.folder / "data"
-        text = _PROPERTIES.format(port=self._port, controller=self._controller, data=data.as_posix())
+        text = self._properties(data)
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         # An id that begins with a dash would be read as an option.
         cluster = "k" + cluster[1:]
         properties.write_text(text)
         command = [*java, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties), "--standalone"]
+        command += self._format_options()
         formatted = subprocess.run(command, capture_output=True, text=True, check=False)
         if formatted.returncode != 0:
             properties.unlink()

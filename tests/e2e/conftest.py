@@ -14,9 +14,10 @@ import pytest
 from compaction_monitor.shell import topics
 from compaction_monitor.shell.embedded import EmbeddedBroker, EmbeddedBrokerError
 from tests.e2e.brokers import Broker, Kafka, KafkaUnavailableError, own_topics
+from tests.e2e.secured import SecuredKafka
 
 # A test that takes the fixture is marked by it, so that `-m "not broker and not kafka"` is what runs anywhere.
-_MARKED_BY_FIXTURE = {"embedded_broker": "broker", "kafka_broker": "kafka"}
+_MARKED_BY_FIXTURE = {"embedded_broker": "broker", "kafka_broker": "kafka", "secured_broker": "kafka"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -49,6 +50,18 @@ def embedded_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedd
 def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
     """A real Kafka 4.4: several workers, kills, fencing."""
     broker = Kafka(tmp_path_factory.mktemp("kafka"))
+    try:
+        broker.start()
+    except KafkaUnavailableError as unavailable:
+        _skip_or_fail(str(unavailable))
+    yield broker
+    broker.stop()
+
+
+@pytest.fixture(scope="session")
+def secured_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredKafka]:
+    """A real Kafka that asks who somebody is; nobody but its operator has any rights yet."""
+    broker = SecuredKafka(tmp_path_factory.mktemp("secured"))
     try:
         broker.start()
     except KafkaUnavailableError as unavailable:

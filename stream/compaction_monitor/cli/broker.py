@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from compaction_events.errors import AccessError
+from compaction_events.security import why_denied
 from compaction_monitor.cli.exits import Code, Problem, extra
 
 if TYPE_CHECKING:
@@ -73,9 +75,15 @@ def broker_problems() -> Iterator[None]:
         yield
     except MissingTopicsError as error:
         raise Problem(
-            Code.not_found, f"The broker lacks {', '.join(error.names)}.", todo="Create them: compaction-monitor topics apply"
+            Code.not_found,
+            f"The broker lacks {', '.join(error.names)}, or hides it from this client.",
+            todo="Create what is missing: compaction-monitor topics apply; or grant its rights: compaction-monitor topics acls",
         ) from None
+    except AccessError as error:
+        raise Problem(Code.invalid, f"{error.what}.", todo=error.todo) from None
     except BrokerError as error:
+        if error.__cause__ is not None and (denied := why_denied(error.__cause__)):
+            raise Problem(Code.invalid, f"{denied.what}.", todo=denied.todo) from None
         if not error.unreachable:
             raise Problem(Code.failed, "The broker refused.", str(error)) from None
         raise Problem(

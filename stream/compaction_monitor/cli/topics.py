@@ -1,8 +1,10 @@
-"""`topics`: what the broker lacks, and creating it."""
+"""`topics`: what the broker lacks, creating it, and who needs which rights on it."""
 
 from __future__ import annotations
 
 import asyncio
+import re
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,14 +13,17 @@ from rich.text import Text
 
 from compaction_monitor.cli import options, output
 from compaction_monitor.cli.broker import Broker, Set, broker_problems, client_settings
-from compaction_monitor.cli.exits import Code, extra
+from compaction_monitor.cli.exits import Code, Problem, extra
 
 if TYPE_CHECKING:
     from compaction_monitor.shell.settings import Settings
     from compaction_monitor.shell.topics import Plan, Topic
 
-app = typer.Typer(help="The topics a monitor needs: what the broker lacks, and creating it.", no_args_is_help=True)
+app = typer.Typer(
+    help="The topics a monitor needs: what the broker lacks, creating it, and who needs which rights.", no_args_is_help=True
+)
 DAY_S = 86_400
+NAME_OF_RESOURCE = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?")
 
 Copies = Annotated[int, typer.Option("--replication-factor", min=1, max=9, help="Copies of each partition; 3 in production.")]
 EventsDays = Annotated[float, typer.Option("--events-days", min=0.01, help="How long events are kept.")]
@@ -63,6 +68,44 @@ def apply(
     """
     days = (events_days, outcomes_days, findings_days, dead_letters_days)
     _run(client_settings(broker, settings), replication_factor, days, creating=True, json=json)
+
+
+# The names of `shell.acls.Role`, which needs an extra to be imported; a test holds the two together.
+Role = StrEnum("Role", ["agent", "controller", "monitor", "reader", "operator"])
+
+
+@app.command("acls")
+def acls(
+    role: Annotated[Role, typer.Option("--role", help="What the principal is for; who is two things needs both.")],
+    principal: Annotated[str, typer.Option("--principal", metavar="User:NAME", help="Who the brokers know it as.")],
+    group: Annotated[
+        str | None, typer.Option("--group", help="Of a reader or controller. [default: any that begins with APP_ID-]")
+    ] = None,
+    strimzi: Annotated[
+        str | None, typer.Option("--strimzi", metavar="CLUSTER", help="A KafkaUser of this cluster instead, for kubectl apply.")
+    ] = None,
+    broker: Broker = None,
+    settings: Set = None,
+    json: options.Json = False,
+) -> None:
+    """Print the rights that a role needs, as commands for kafka-acls.sh. Asks no broker and changes nothing."""
+    chosen = client_settings(broker, settings)
+    with extra("monitor"):
+        from compaction_monitor.shell import acls as table
+    kind, _, name = principal.partition(":")
+    if kind != "User" or not name or (strimzi and not NAME_OF_RESOURCE.fullmatch(name)):
+        allowed = "with --strimzi User: and a name of Kubernetes: a-z, 0-9, - and ." if strimzi else "User:NAME"
+        raise Problem(Code.usage, f"--principal {principal}: allowed is {allowed}.")
+    granted = table.rights(table.Role(role), chosen, group)
+    lines = table.commands(granted, principal, chosen.brokers)
+    if strimzi:
+        output.json_document(table.kafka_user(granted, name, strimzi))
+    elif json:
+        output.json_document(
+            {"role": role.value, "principal": principal, "rights": [right._asdict() for right in granted], "commands": lines}
+        )
+    else:
+        typer.echo("\n".join(lines))
 
 
 def wanted(settings: Settings, replication_factor: int = 1, days: tuple[float, ...] = (7, 7, 30, 14)) -> tuple[Topic, ...]:

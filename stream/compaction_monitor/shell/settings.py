@@ -24,7 +24,10 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-PREFIX = "COMPACTION_MONITOR_"
+# `as`: it is also a name of this module.
+from compaction_events.security import PREFIX as PREFIX
+from compaction_events.security import Security
+
 CONFIG_VARIABLE = f"{PREFIX}CONFIG"
 TOPIC_NAME = r"^[a-zA-Z0-9._-]{1,249}$"
 Topic = Annotated[str, Field(pattern=TOPIC_NAME)]
@@ -40,8 +43,11 @@ class SettingsError(ValueError):
     """A setting is wrong: names the variable, its value and what is allowed. Never retried (exit 78)."""
 
 
-class Settings(BaseSettings):
-    """The worker's settings. Times carry their unit in the name; every field is a `COMPACTION_MONITOR_` variable."""
+class Settings(BaseSettings, Security):
+    """The worker's settings. Times carry their unit in the name; every field is a `COMPACTION_MONITOR_` variable.
+
+    How it shows the brokers who it is, is in `Security`, as for every other client.
+    """
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, extra="forbid", frozen=True, hide_input_in_errors=True)
 
@@ -82,14 +88,6 @@ class Settings(BaseSettings):
     web_client_cafile: Path | None = Field(None, description="/metrics needs a client certificate of one of these CAs.")
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
 
-    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
-    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "PLAIN"
-    username: str | None = None
-    password: SecretStr | None = None
-    cafile: Path | None = None
-    certfile: Path | None = None
-    keyfile: Path | None = None
-
     @classmethod
     def settings_customise_sources(
         cls,
@@ -129,20 +127,14 @@ class Settings(BaseSettings):
             raise ValueError("events_topics, outcomes_topic, findings_topic and dead_letters_topic must all differ")
         if unknown := set(self.accept_new_log) - set(self.input_topics):
             raise ValueError(f"accept_new_log: {sorted(unknown)} is no input topic; allowed: {list(self.input_topics)}")
-        if self.security_protocol.startswith("SASL") and not (self.username and self.password):
-            raise ValueError(f"security_protocol {self.security_protocol} needs username and password")
-        if bool(self.certfile) != bool(self.keyfile):
-            raise ValueError("certfile and keyfile go together")
         if bool(self.web_certfile) != bool(self.web_keyfile):
             raise ValueError("web_certfile and web_keyfile go together")
         if self.web_client_cafile and not self.web_certfile:
             raise ValueError("web_client_cafile needs web_certfile and web_keyfile: only TLS asks for client certificates")
         if self.web_token and self.web_token_file:
             raise ValueError("web_token and web_token_file: give one of them")
-        for name in ("cafile", "certfile", "keyfile", "checks_file"):
-            path: Path | None = getattr(self, name)
-            if path is not None and not path.is_file():
-                raise ValueError(f"{name}: no such file: {path}")
+        if self.checks_file is not None and not self.checks_file.is_file():
+            raise ValueError(f"checks_file: no such file: {self.checks_file}")
         if self.session_timeout_s > self.request_timeout_s:
             raise ValueError("session_timeout_s must not exceed request_timeout_s")
         return self
@@ -163,34 +155,14 @@ class Settings(BaseSettings):
         Raises:
             SettingsError: A certificate or key cannot be read.
         """
-        if not self.security_protocol.endswith("SSL"):
-            return None
         try:
-            context = ssl.create_default_context(cafile=self.cafile)
-            if self.certfile:
-                context.load_cert_chain(self.certfile, self.keyfile, no_passphrase)
-        except (OSError, ssl.SSLError) as exc:
-            files = [str(path) for path in (self.cafile, self.certfile, self.keyfile) if path]
-            raise SettingsError(f"{PREFIX}CAFILE, CERTFILE or KEYFILE: {files}: {exc}") from exc
-        return context
+            return super().ssl_context()
+        except ValueError as exc:
+            raise SettingsError(str(exc)) from None
 
     def client_options(self) -> dict[str, Any]:
         """Keyword arguments that connect any aiokafka client to the brokers."""
-        options: dict[str, Any] = {
-            "bootstrap_servers": list(self.brokers),
-            "security_protocol": self.security_protocol,
-            "ssl_context": self.ssl_context(),
-        }
-        if self.security_protocol.startswith("SASL") and self.password is not None:
-            options["sasl_mechanism"] = self.sasl_mechanism
-            options["sasl_plain_username"] = self.username
-            options["sasl_plain_password"] = self.password.get_secret_value()
-        return options
-
-
-def no_passphrase() -> str:
-    """For `load_cert_chain`, which would ask the terminal, and wait."""
-    raise SettingsError("the key is encrypted; allowed: a key without passphrase, in a file that only this user can read")
+        return {"bootstrap_servers": list(self.brokers), **self.client_security()}
 
 
 def load(**overrides: Any) -> Settings:

@@ -22,6 +22,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import for_code
 
+from compaction_events.security import let_in
 DEFAULT_PARTITIONS = 8
 TABLES = ("sessions-v1", "checkpoints-v1", "progress-v1")
 _DAY_S = 24 * 3600
@@ -163,11 +164,17 @@ def _differences(wanted: Topic, found: Topic) -> Iterable[Difference]:
 
 @asynccontextmanager
 async def connect(**connection: Any) -> AsyncIterator[AIOKafkaAdminClient]:
-    """An admin client. `connection` is aiokafka's: `bootstrap_servers`, and what SASL and TLS need."""
+    """An admin client. `connection` is aiokafka's: `bootstrap_servers`, and what SASL and TLS need.
+
+    Raises:
+        AccessError: The broker does not let us in.
+        KafkaError: No broker answers.
+    """
     admin = AIOKafkaAdminClient(**connection)
     try:
         # Inside, because a client that found no broker has a connection to close as well.
-        await admin.start()
+        async with let_in(connection):
+            await admin.start()
         yield admin
     finally:
         await admin.close()

@@ -15,8 +15,9 @@ from typing import Any, Self
 import orjson
 from aiohttp import web
 
+from compaction_events.security import no_passphrase
 from compaction_monitor.shell.metrics import Metrics
-from compaction_monitor.shell.settings import PREFIX, Settings, SettingsError, no_passphrase
+from compaction_monitor.shell.settings import PREFIX, Settings, SettingsError
 
 # Reasons not to be ready; empty means ready.
 Reasons = Callable[[], list[str]]
@@ -103,7 +104,7 @@ def _server_tls(settings: Settings) -> ssl.SSLContext | None:
             context.load_verify_locations(settings.web_client_cafile)
             # Optional in the handshake, because probes have none; one that is shown must be good. `lets_in` wants it.
             context.verify_mode = ssl.CERT_OPTIONAL
-    except (OSError, ssl.SSLError) as exc:
+    except (OSError, ValueError) as exc:
         files = [str(path) for path in (settings.web_certfile, settings.web_keyfile, settings.web_client_cafile) if path]
         raise SettingsError(f"{PREFIX}WEB_CERTFILE, WEB_KEYFILE or WEB_CLIENT_CAFILE: {files}: {exc}") from None
     return context

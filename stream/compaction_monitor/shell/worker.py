@@ -24,6 +24,8 @@ from contextlib import suppress
 from aiokafka.errors import KafkaError
 from faust.exceptions import ConsistencyError
 
+from compaction_events.errors import AccessError
+from compaction_events.security import why_denied
 from compaction_monitor.effects import Core
 from compaction_monitor.shell import topics
 from compaction_monitor.shell.app import make_app, new_event_loop
@@ -109,6 +111,8 @@ class _Process:
             self._crashed()
         except SettingsError as exc:
             self.exit(EX_CONFIG, str(exc))
+        except AccessError as exc:
+            self.exit(EX_CONFIG, str(exc))
         except KafkaError as exc:
             self.exit(EX_UNAVAILABLE, f"no broker answers at {', '.join(self._settings.brokers)}, or it refuses: {exc!r}")
         except asyncio.CancelledError:
@@ -142,6 +146,8 @@ class _Process:
             path = self._settings.datadir / self._settings.app_id
             detail = " ".join(str(reason).split())  # Faust's are several lines long
             self.exit(EX_CONFIG, f"the local store below {path} is ahead of its changelog, which lost data: {detail}")
+        elif reason is not None and (denied := why_denied(reason)):
+            self.exit(EX_CONFIG, str(denied))
         elif isinstance(reason, KafkaError | TimeoutError):
             self.exit(EX_UNAVAILABLE, f"the brokers do not answer, or refuse: {reason!r}")
         else:
@@ -153,6 +159,7 @@ async def check_topics(settings: Settings, changelogs: set[str]) -> None:
 
     Raises:
         SettingsError: One does not.
+        AccessError: The broker does not let us in.
         KafkaError: No broker answers, or it refuses.
     """
     async with topics.connect(**settings.client_options()) as admin:
@@ -161,7 +168,11 @@ async def check_topics(settings: Settings, changelogs: set[str]) -> None:
     counts = {name: described.get(name, 0) for name in (*settings.topics, *sorted(changelogs))}
     missing = [name for name, count in counts.items() if not count]
     if missing:
-        raise SettingsError(f"topics missing: {', '.join(missing)}. `topics apply` creates them")
+        # A broker does not list what it may not show.
+        raise SettingsError(
+            f"topics missing, or hidden from this client: {', '.join(missing)}. `topics apply` creates them, `topics acls "
+            "--role monitor` prints the rights that show them"
+        )
     if set(counts.values()) != {settings.partitions}:
         listed = ", ".join(f"{name} {count}" for name, count in counts.items())
         raise SettingsError(f"every topic must have {settings.partitions} partitions (setting partitions); found: {listed}")
