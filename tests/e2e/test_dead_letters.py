@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from compaction_events.builders import at, completed, started
 from compaction_events.codec import encode
 from compaction_events.facts import Fact
+from compaction_monitor.cli.app import app
 from compaction_monitor.cli.exits import Code
 from compaction_monitor.shell.embedded import EmbeddedBroker
-from tests.e2e.test_cli import PARTITIONS, Tool, own_worker, published
+from tests.e2e.test_cli import PARTITIONS, Ran, Tool, own_worker, published
 from tests.e2e.workers import partition_of, producer, read_all
 
 SECRET = "please never delete the production database"
@@ -24,9 +27,22 @@ TOLD = encode(completed(3, at=at(20))).headers
 Eventually = Callable[..., Awaitable[Any]]
 
 
+class InProcess(Tool):
+    """The same command without a process of its own, which would take longer to start than all it does."""
+
+    def run(self, *arguments: str | Path, timeout_s: float = 90) -> Ran:
+        words = [str(word) for word in arguments]
+        with ThreadPoolExecutor(1) as thread:  # one without a loop: the command brings its own
+            done = thread.submit(CliRunner().invoke, app, words, prog_name="compaction-monitor", env=self.environment)
+            result = done.result(timeout_s)
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return Ran(result.exit_code, result.stdout, result.stderr)
+
+
 @pytest.fixture
 def tool(embedded_broker: EmbeddedBroker, app_id: str, tmp_path: Path) -> Tool:
-    made = Tool(embedded_broker.address, app_id, tmp_path)
+    made = InProcess(embedded_broker.address, app_id, tmp_path)
     made.json("topics", "apply")
     return made
 
@@ -201,7 +217,7 @@ def test_wrong_usage_and_what_is_not_there(tool: Tool) -> None:
         (("drop",), Code.usage, "Which ones?"),
         (("replay", "events/0/1", "--all"), Code.usage, "Either names, or"),
         (("replay", "--all", "--value", "x.json"), Code.usage, "--value puts one letter right"),
-        (("replay", "events/0/1", "--value", "x.json"), Code.not_found, "Cannot read x.json"),
+        (("replay", "events/0/1", "--value", "gone.json"), Code.not_found, "Cannot read gone.json"),
     ):
         ran = tool.run("dead-letters", *words)
         assert (ran.code, said in ran.err) == (code, True), ran.err
