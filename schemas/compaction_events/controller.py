@@ -42,6 +42,7 @@ from compaction_events.errors import CompactionEventsError, ContractError
 from compaction_events.facts import AckStatus, RemediationAcknowledged
 from compaction_events.findings import Action, Finding, RemediationRequested, RemediationWithdrawn
 from compaction_events.security import Security, let_in, secured
+from compaction_events.topics import FINDINGS, OUTCOMES
 
 log = logging.getLogger(__name__)
 
@@ -96,8 +97,8 @@ class Controller:
         current_round: Callable[[str], int | None] | None = None,
         precondition: Callable[[RemediationRequested], str | None] | None = None,
         modes: Collection[str] = ("advisory", "enforce"),
-        findings_topic: str = "compaction.findings",
-        outcomes_topic: str = "compaction.outcomes",
+        findings_topic: str = FINDINGS.name,
+        outcomes_topic: str = OUTCOMES.name,
         clock: Callable[[], datetime] | None = None,
         consumer: Mapping[str, Any] | None = None,
         security: Security | None = None,

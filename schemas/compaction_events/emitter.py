@@ -34,6 +34,7 @@ from compaction_events.file_delivery import FileDelivery
 from compaction_events.outbox import Delivery, Drop, Outbox, Stats
 from compaction_events.security import Security, secured
 from compaction_events.session import Session, StartFields
+from compaction_events.topics import EVENTS, OUTCOMES
 
 __all__ = ["Drop", "Emitter", "Session", "Stats"]
 
@@ -79,8 +80,8 @@ class Emitter:
         *,
         agent: str,
         agent_version: str | None = None,
-        topic: str = "compaction.events",
-        outcomes_topic: str = "compaction.outcomes",
+        topic: str = EVENTS.name,
+        outcomes_topic: str = OUTCOMES.name,
         source: str | None = None,
         max_events: int = 10_000,
         max_bytes: int = 32 * 1024 * 1024,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from compaction_events.facts import At, Basis, Count, Fact, Id, Model, Ratio
 
@@ -49,6 +49,17 @@ class Action(StrEnum):
     stop_regenerating = "stop_regenerating"
 
 
+def _require_action(schema: dict[str, Any]) -> None:
+    """A plan is read by its action, so it must be there, although it has but one value in each of them."""
+    schema.setdefault("required", []).append("action")
+
+
+class _Plan(Model):
+    """What a controller needs to know to obey, one model for each action."""
+
+    model_config = ConfigDict(json_schema_extra=_require_action)
+
+
 class ExpandStep(Model):
     """Expand one summary: its raw sources come back in, itself goes out. `projected_raw_ratio` is after this step."""
 
@@ -60,7 +71,7 @@ class ExpandStep(Model):
     projected_raw_ratio: Ratio
 
 
-class _Rehydration(Model):
+class _Rehydration(_Plan):
     """Steps in order; `complete`: the target is reached by them. Without an inventory only the target is named."""
 
     steps: tuple[ExpandStep, ...] = ()
@@ -82,7 +93,7 @@ class Rehydrate(_Rehydration):
     target_spans: Count
 
 
-class Resume(Model):
+class Resume(_Plan):
     """A halt is over: compaction may go on."""
 
     action: Literal["resume"] = "resume"
@@ -90,14 +101,14 @@ class Resume(Model):
     because: Literal["resolved", "expired"]
 
 
-class DropSummary(Model):
+class DropSummary(_Plan):
     """Drop summaries that no reachable source supports; others cover their turns."""
 
     action: Literal["drop_summary"] = "drop_summary"
     summary_ids: tuple[Id, ...]
 
 
-class EscalateToRaw(Model):
+class EscalateToRaw(_Plan):
     """Go back to the raw log for what no summary holds any more; `count` of what, where ids are not known.
 
     Of propositions: `span_ids` say where they were stated, `node_id` where they were missed; `lost_at_level` and
@@ -115,14 +126,14 @@ class EscalateToRaw(Model):
     nearest_holder: Id | None = None
 
 
-class Recompact(Model):
+class Recompact(_Plan):
     """Run the failed pass of `round` again."""
 
     action: Literal["recompact"] = "recompact"
     round: Count
 
 
-class CapDepth(Model):
+class CapDepth(_Plan):
     """Build no summary deeper than `max_depth`; with `reachability`, keep none without a reachable leaf."""
 
     action: Literal["cap_depth"] = "cap_depth"
@@ -130,7 +141,7 @@ class CapDepth(Model):
     reachability: bool = False
 
 
-class RaiseBudget(Model):
+class RaiseBudget(_Plan):
     """Give the working set more room: the pass frees too little, or comes too often."""
 
     action: Literal["raise_budget"] = "raise_budget"
@@ -138,7 +149,7 @@ class RaiseBudget(Model):
     suggested_token_budget: Count | None = None
 
 
-class RunTrialRegeneration(Model):
+class RunTrialRegeneration(_Plan):
     """Generate the node once from its current children, report it with this trial number, commit nothing."""
 
     action: Literal["run_trial_regeneration"] = "run_trial_regeneration"
@@ -147,7 +158,7 @@ class RunTrialRegeneration(Model):
     trials_max: Annotated[int, Field(ge=1)]
 
 
-class RegenerateParent(Model):
+class RegenerateParent(_Plan):
     """Generate the node anew and commit it; a kept text of `commit_trial` may be committed instead."""
 
     action: Literal["regenerate_parent"] = "regenerate_parent"
@@ -166,7 +177,7 @@ class RebalanceOption(Model):
     headroom_tokens: Count | None = None
 
 
-class Rebalance(Model):
+class Rebalance(_Plan):
     """Give the node room; `options` is cheapest first."""
 
     action: Literal["rebalance"] = "rebalance"
@@ -176,7 +187,7 @@ class Rebalance(Model):
     keep_trial: Count | None = None
 
 
-class InspectChildren(Model):
+class InspectChildren(_Plan):
     """Look at these children, the most suspicious first."""
 
     action: Literal["inspect_children"] = "inspect_children"
@@ -184,7 +195,7 @@ class InspectChildren(Model):
     children: tuple[Id, ...] = ()
 
 
-class StopRegenerating(Model):
+class StopRegenerating(_Plan):
     """Regenerate this node no more until it was rebalanced; `oscillating`: propositions that flipped in and out."""
 
     action: Literal["stop_regenerating"] = "stop_regenerating"

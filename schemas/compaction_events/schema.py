@@ -10,6 +10,8 @@ import orjson
 from compaction_events.codec import TYPE_PREFIX, TYPES, VERSION
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
+# Major: the `v1` in every type. Minor: how often something was added since; what was there stays as it was.
+CONTRACT_VERSION = "1.0"
 
 
 def schemas() -> dict[str, dict[str, Any]]:

@@ -19,6 +19,7 @@ from datetime import datetime
 from itertools import islice
 from typing import NamedTuple, cast
 
+from compaction_events import topics
 from compaction_events.builders import EPOCH
 from compaction_events.codec import decode, encode
 from compaction_events.facts import Fact, RemediationAcknowledged
@@ -30,8 +31,8 @@ from compaction_monitor.rules import Rules
 from compaction_monitor.state.cache import row_key
 from compaction_monitor.state.session import Session, microseconds
 
-EVENTS = "compaction.events"
-OUTCOMES = "compaction.outcomes"
+EVENTS = topics.EVENTS.name
+OUTCOMES = topics.OUTCOMES.name
 
 
 class Rows:

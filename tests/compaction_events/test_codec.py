@@ -24,9 +24,9 @@ from compaction_events.codec import (
     encode,
 )
 from compaction_events.errors import ContractError, Reason
+from compaction_events.examples import EXAMPLES
 from compaction_events.facts import Fact, RoundCompleted
 from compaction_events.ids import publication_id
-from tests.compaction_events.examples import EXAMPLES
 
 ENDED = builders.ended(90)
 BODY = {"session_id": "s", "ended_at": "2026-01-01T00:00:00Z"}

@@ -20,6 +20,7 @@ from compaction_events import builders
 from compaction_events.codec import decode
 from compaction_events.emitter import Emitter
 from compaction_events.errors import ContractError, Reason
+from compaction_events.examples import EXAMPLES
 from compaction_events.facts import (
     CheckpointRegenerated,
     CheckpointWritten,
@@ -36,7 +37,6 @@ from compaction_events.session import (
     RoundFields,
     StartFields,
 )
-from tests.compaction_events.examples import EXAMPLES
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from compaction_events import builders
 from compaction_events.codec import ce_id, decode, encode
+from compaction_events.examples import EXAMPLES
 from compaction_events.facts import Fact
 from compaction_events.ids import derived, finding_id, publication_id, text_hash
-from tests.compaction_events.examples import EXAMPLES
 
 GOLDEN = {
     "session.started": "b3ca6513-676f-5a8c-a894-b99839491817",

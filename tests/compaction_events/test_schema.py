@@ -9,9 +9,9 @@ import orjson
 import pytest
 
 from compaction_events.codec import TYPES, encode
+from compaction_events.examples import EXAMPLES
 from compaction_events.facts import Fact
 from compaction_events.schema import export, schemas
-from tests.compaction_events.examples import EXAMPLES
 
 PUBLISHED = Path(__file__).parents[2] / "schemas" / "json"
 

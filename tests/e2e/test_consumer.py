@@ -17,7 +17,7 @@ from compaction_events.consumer import FindingsConsumer
 from compaction_events.facts import Fact
 from compaction_events.findings import AlertRaised, Finding
 from compaction_monitor.shell import topics
-from tests.compaction_events.examples import EXAMPLES
+from compaction_events.examples import EXAMPLES
 from tests.e2e.brokers import Broker, Kafka
 
 MakeTopics = Callable[..., Awaitable[Sequence[topics.Topic]]]

@@ -22,10 +22,11 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import for_code
 
+from compaction_events import topics as contract
 from compaction_events.security import let_in
-DEFAULT_PARTITIONS = 8
+
+DEFAULT_PARTITIONS = contract.DEFAULT_PARTITIONS
 TABLES = ("sessions-v1", "checkpoints-v1", "progress-v1")
-_DAY_S = 24 * 3600
 _MIB = 1024 * 1024
 _ALREADY_EXISTS = 36
 _UNKNOWN_TOPIC = 3
@@ -41,10 +42,10 @@ class TopicsError(RuntimeError):
 class Retention:
     """How long each log is kept, in seconds. Events should outlive the longest stop of the worker."""
 
-    events_s: int = 7 * _DAY_S
-    outcomes_s: int = 7 * _DAY_S
-    findings_s: int = 30 * _DAY_S
-    dead_letters_s: int = 14 * _DAY_S
+    events_s: int = contract.EVENTS.retention_s
+    outcomes_s: int = contract.OUTCOMES.retention_s
+    findings_s: int = contract.FINDINGS.retention_s
+    dead_letters_s: int = contract.DEAD_LETTERS.retention_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +103,10 @@ def changelog(app_id: str, table: str) -> str:
 def expected(
     *,
     app_id: str,
-    events: Sequence[str] = ("compaction.events",),
-    outcomes: str = "compaction.outcomes",
-    findings: str = "compaction.findings",
-    dead_letters: str = "compaction.dead-letters",
+    events: Sequence[str] = (contract.EVENTS.name,),
+    outcomes: str = contract.OUTCOMES.name,
+    findings: str = contract.FINDINGS.name,
+    dead_letters: str = contract.DEAD_LETTERS.name,
     partitions: int = DEFAULT_PARTITIONS,
     replication_factor: int = 1,
     retention: Retention = Retention(),

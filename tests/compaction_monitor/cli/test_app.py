@@ -22,6 +22,7 @@ from tests.compaction_monitor.cli.conftest import Run
 
 COMMANDS = (
     "demo", "scan", "lint", "worker", "ingest", "replay", "watch", "topics plan", "topics apply", "schema export",
+    "schema asyncapi",
     "dead-letters list", "dead-letters show", "dead-letters replay", "dead-letters drop",
 )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""One example of every type on the wire, each with most of its fields filled."""
+"""One example of every type on the wire, each with most of its fields filled: for the published contract, and for tests."""
 
 from __future__ import annotations
 
