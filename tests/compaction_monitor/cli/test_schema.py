@@ -38,7 +38,8 @@ class TestAsyncApi:
     def test_the_published_document_is_not_stale(self, run: Run) -> None:
         ran = run("schema", "asyncapi")
         assert (ran.code, ran.err) == (0, "")
-        assert ran.out == PUBLISHED.read_text(encoding="utf-8"), "run `compaction-monitor schema asyncapi > schemas/asyncapi.yaml`"
+        stale = "run `compaction-monitor schema asyncapi > schemas/asyncapi.yaml`"
+        assert ran.out == PUBLISHED.read_text(encoding="utf-8"), stale
 
     def test_as_yaml_and_as_json_it_is_the_same(self, run: Run) -> None:
         assert run("schema", "asyncapi", "--json").document == yaml.safe_load(run("schema", "asyncapi").out) == document()
