@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, NoReturn
 
 import orjson
 from pydantic import ValidationError
@@ -125,9 +125,9 @@ def decode(value: bytes | None, headers: Headers = (), key: bytes | None = None,
     content_type: bytes | None = None
     for name, content in headers:
         if name == "ce_type":
-            kind = _header(name, content)
+            kind = content or _no_header(name, content)
         elif name == "ce_id":
-            given_id = _header(name, content)
+            given_id = content or _no_header(name, content)
         elif name == "content-type":
             content_type = content
         elif name == "traceparent":
@@ -146,10 +146,8 @@ def decode(value: bytes | None, headers: Headers = (), key: bytes | None = None,
     return Decoded(event, ce_id(event) if given_id is None else _ce_id(given_id), traceparent)
 
 
-def _header(name: str, content: bytes | None) -> bytes:
-    if not content:
-        raise ContractError(Reason.bad_headers, [Fault(name, shown(content), "non-empty UTF-8 text")])
-    return content
+def _no_header(name: str, content: bytes | None) -> NoReturn:
+    raise ContractError(Reason.bad_headers, [Fault(name, shown(content), "non-empty UTF-8 text")])
 
 
 def _text(name: str, content: bytes) -> str:

@@ -165,10 +165,13 @@ def _apply(step: Step, fact: Fact) -> None:
     match fact:
         case RoundCompleted():
             _round(step, fact)
+            return
         case SessionStarted():
             _started(step, fact)
+            return
         case SessionEnded():
             _ended(step)
+            return
         case RemediationAcknowledged():
             orders.answer(step, fact)
         case PropositionStated():
@@ -179,7 +182,7 @@ def _apply(step: Step, fact: Fact) -> None:
             trials.trial(step, fact)
         case CheckpointWritten() | CheckpointRegenerated():
             checkpoints.written(step, fact)
-    if not isinstance(fact, (RoundCompleted, SessionStarted, SessionEnded)) and fact.occurred_at is not None:
+    if fact.occurred_at is not None:
         step.session.active_us = max(step.session.active_us, step.at_us)
         orders.release(step)
 
@@ -303,9 +306,10 @@ def _advance(session: Session, fact: RoundCompleted, step: Step) -> None:
     """What is counted from round to round: the half-way latch, the pin count, failures in a row."""
     limits = step.rules.thresholds
     now = session.window[-1]
-    if now.raw_ratio < limits.risk_below_ratio:
+    raw_ratio = now.raw_ratio
+    if raw_ratio < limits.risk_below_ratio:
         session.below_half = True
-    elif now.raw_ratio >= limits.risk_over_ratio:
+    elif raw_ratio >= limits.risk_over_ratio:
         session.below_half = False
     if now.depth is not None:
         _count_pinned(session, now)

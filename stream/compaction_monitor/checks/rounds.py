@@ -89,12 +89,13 @@ def gate(session: Session) -> str:
 def salience_inversion(session: Session, _: RoundCompleted, limits: Thresholds) -> Verdict:
     """Mostly summary, ground falling, and the scorer likes it better than before."""
     now = session.window[-1]
-    over = now.raw_ratio >= limits.raw_ratio_recovered
+    raw_ratio = now.raw_ratio
+    over = raw_ratio >= limits.raw_ratio_recovered
     if reason := _inversion_blind(session):
         return blind(reason, over=over)
     before = session.window[-2]
     deep = now.depth is not None and now.depth >= 2
-    if deep and now.raw_ratio < limits.raw_ratio_floor and not gate(session):
+    if deep and raw_ratio < limits.raw_ratio_floor and not gate(session):
         if falls(before, now, limits) and rises(before, now, limits):
             return Verdict(holds=True, severity=CRITICAL)
     return OVER if over else CLEAR
@@ -157,9 +158,10 @@ def inversion_risk(session: Session, _: RoundCompleted, limits: Thresholds) -> V
     now = window[-1]
     if reason := no_levels(session):
         return blind(reason)
+    over = now.raw_ratio >= limits.risk_over_ratio
     if now.depth is None:
-        return blind("no_depth", over=now.raw_ratio >= limits.risk_over_ratio)
-    if now.raw_ratio >= limits.risk_over_ratio:
+        return blind("no_depth", over=over)
+    if over:
         return OVER
     recent = window[-limits.risk_fall_rounds - 1 :]
     if any(entry.spans is None for entry in (*recent, window[0])):
@@ -184,11 +186,12 @@ def drift(session: Session, event: RoundCompleted, limits: Thresholds) -> Verdic
     now = session.window[-1]
     if reason := no_levels(session):
         return blind(reason)
-    if now.raw_ratio >= limits.raw_ratio_recovered:
+    raw_ratio = now.raw_ratio
+    if raw_ratio >= limits.raw_ratio_recovered:
         return OVER
     if now.depth is None:
         return blind("no_depth")
-    if now.depth < 2 or now.raw_ratio >= limits.raw_ratio_floor or not now.raw_tokens + now.summary_tokens:
+    if now.depth < 2 or raw_ratio >= limits.raw_ratio_floor or not now.raw_tokens + now.summary_tokens:
         return CLEAR
     if salience_inversion(session, event, limits).holds:
         return CLEAR
