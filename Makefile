@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 ARGS ?=
 KILLS ?= 20
 
-.PHONY: help demo test test-portable chaos bench lint format clean
+.PHONY: help demo test test-portable chaos bench dashboards lint format clean
 
 help:
 	@echo "make demo           a session that goes wrong, through a broker and a worker, on this machine"
@@ -18,6 +18,7 @@ help:
 	@echo "make test-portable  the tests without a broker, and one through the embedded broker"
 	@echo "make chaos KILLS=n  two workers on a real Kafka, ended at random under load, against the pure fold (ARGS: see --help)"
 	@echo "make bench          events a second beside the same job in other frameworks; needs Java and Maven (ARGS=--quick: a minute)"
+	@echo "make dashboards     write Grafana's JSON from the code in deploy/grafana"
 	@echo "make lint           ruff and mypy"
 	@echo "make format         let ruff lay out the code"
 	@echo "make clean          remove the virtual environment and all caches in this folder"
@@ -36,6 +37,9 @@ chaos: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	@$(BIN)/python -m bench $(ARGS)
+
+dashboards: $(VENV)/.dev
+	@$(BIN)/python -m deploy.grafana
 
 lint: $(VENV)/.dev
 	@$(BIN)/ruff check .
