@@ -131,7 +131,6 @@ class MonitorPartition:
         if self._pending is None or self._pending[0] is not effects:
             return
         batch = self._pending[1]
-        self._scanned(*batch.scanned)
         was: list[Session] = []
         now: list[Session] = []
         for key, session in batch.sessions.items():
@@ -174,15 +173,10 @@ class MonitorPartition:
                 self._due.setdefault(key, due_ms)
             if now_ms - silent_since_ms > rules.expiry_s * 1_000 and key not in batch.sessions:
                 batch.expire(key)
-        batch.scanned = rows, len(rows) < limit
-
-    def _scanned(self, rows: Sequence[tuple[bytes, bytes]], last: bool) -> None:
-        """Go on behind these rows, now that what was found in them is durable."""
         if not self._seen_all:
-            self._tally.read(rows, last)
-        self._seen_all = self._seen_all or last
-        if rows or last:
-            self._swept = b"" if last else rows[-1][0]
+            self._tally.read(rows, last=len(rows) < limit)
+        self._seen_all = self._seen_all or len(rows) < limit
+        self._swept = rows[-1][0] if len(rows) == limit else b""
 
 
 class _Batch:
@@ -196,7 +190,6 @@ class _Batch:
         self.rows: dict[bytes, Row | None] = {}  # of the checkpoints table
         self.counted: list[tuple[str, ...]] = []
         self.read: dict[bytes, Session] = {}  # from their rows
-        self.scanned: tuple[Sequence[tuple[bytes, bytes]], bool] = ((), False)  # by the sweep; whether these were the last
 
     def fold(self, record: Record) -> None:
         """Decode one record, fold it into its session, keep what it leads to."""
