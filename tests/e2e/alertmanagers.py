@@ -113,7 +113,7 @@ class Alertmanager:
         log_path = self._folder / "alertmanager.log"
         with log_path.open("ab") as log:
             self._process = supervised(command, log)
-        if not wait_for(lambda: _answers(f"{self.url}/-/ready"), timeout_s):
+        if not wait_for(lambda: answers(f"{self.url}/-/ready"), timeout_s):
             self.stop()
             raise RuntimeError(f"Alertmanager did not start: {log_path.read_text(errors='replace')[-2000:]}")
 
@@ -133,10 +133,7 @@ class Alertmanager:
 
     def alerts(self, *matchers: str) -> list[dict[str, Any]]:
         """The alerts that it holds to be open, by session and name."""
-        query = urlencode([("filter", matcher) for matcher in matchers])
-        with urlopen(f"{self.url}/api/v2/alerts?{query}", timeout=10) as answer:
-            found: list[dict[str, Any]] = json.loads(answer.read())
-        return sorted(found, key=lambda alert: (alert["labels"].get("session_id", ""), alert["labels"]["alertname"]))
+        return open_alerts(self.url, *matchers)
 
     def silence(self, **labels: str) -> None:
         """Silence what has these labels, for an hour."""
@@ -152,6 +149,14 @@ class Alertmanager:
             answer.read()
 
 
+def open_alerts(url: str, *matchers: str) -> list[dict[str, Any]]:
+    """The alerts that an Alertmanager holds to be open, by session and name."""
+    query = urlencode([("filter", matcher) for matcher in matchers])
+    with urlopen(f"{url}/api/v2/alerts?{query}", timeout=10) as answer:
+        found: list[dict[str, Any]] = json.loads(answer.read())
+    return sorted(found, key=lambda alert: (alert["labels"].get("session_id", ""), alert["labels"]["alertname"]))
+
+
 def wait_for(condition: Callable[[], bool], timeout_s: float) -> bool:
     """Whether it came true in time."""
     deadline = time.monotonic() + timeout_s
@@ -162,7 +167,8 @@ def wait_for(condition: Callable[[], bool], timeout_s: float) -> bool:
     return True
 
 
-def _answers(url: str) -> bool:
+def answers(url: str) -> bool:
+    """Whether a page is there."""
     try:
         with urlopen(url, timeout=1) as answer:
             return bool(answer.status == 200)
