@@ -55,6 +55,16 @@ def rss_mb(pid: int) -> float:
     return resident * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
+def open_files(pid: int) -> int:
+    """File descriptors of a process; 0 where /proc is missing."""
+    return len(list(Path(f"/proc/{pid}/fd").iterdir())) if sys.platform == "linux" else 0
+
+
+def threads(pid: int) -> int:
+    """Threads of a process; 0 where /proc is missing."""
+    return len(list(Path(f"/proc/{pid}/task").iterdir())) if sys.platform == "linux" else 0
+
+
 def describe() -> dict[str, object]:
     """What the figures were taken on."""
     model = "unknown"
