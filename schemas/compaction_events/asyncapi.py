@@ -59,10 +59,10 @@ def document() -> _Object:
         },
         "defaultContentType": JSON.decode(),
         "servers": {"kafka": {"host": "localhost:9092", "protocol": "kafka", "description": "Your cluster."}},
-        "channels": {**{name: _channel(topic) for name, topic in _CHANNELS.items()}, "deadLetters": _dead_letters()},
+        "channels": {**{name: _channel(topic) for name, topic in _CHANNELS.items()}, "deadLetters": _dead_letters_channel()},
         "operations": _operations(),
         "components": {
-            "messages": {**{name: _message(model) for name, model in TYPES.items()}, "deadLetter": _dead_letter()},
+            "messages": {**{name: _message(model) for name, model in TYPES.items()}, **_dead_letters()},
             "messageTraits": {"record": _record()},
             "schemas": {"CloudEventHeaders": _headers(), **_schemas()},
         },
@@ -96,8 +96,9 @@ def _channel_binding(topic: topics.Topic) -> _Object:
     }
 
 
-def _dead_letters() -> _Object:
-    return {**_channel(topics.DEAD_LETTERS), "messages": {"deadLetter": _ref("components", "messages", "deadLetter")}}
+def _dead_letters_channel() -> _Object:
+    messages = {name: _ref("components", "messages", name) for name in _dead_letters()}
+    return {**_channel(topics.DEAD_LETTERS), "messages": messages}
 
 
 def _operations() -> _Object:
@@ -125,6 +126,7 @@ def _operations() -> _Object:
         },
         "withdrawRemediation": _sends("findings", "An order is called back.", withdrawal),
         "refuseRecords": _sends("deadLetters", "A record that breaks the contract.", "deadLetter"),
+        "tellWhatBecameOfThem": _sends("deadLetters", "A dead letter was replayed or dropped.", "receipt", "settled"),
     }
 
 
@@ -198,24 +200,33 @@ def _example(event: Fact) -> _Object:
     return {"headers": {name: content.decode() for name, content in headers}, "payload": orjson.loads(value)}
 
 
-def _dead_letter() -> _Object:
+def _dead_letters() -> dict[str, _Object]:
+    """The three kinds of records in the topic of dead letters, each known by a header that only it has."""
     text = {"type": "string"}
-    told = ("topic", "partition", "offset", "stage", "exception.class.name", "exception.message")
+    place = {f"{CONNECT_ERRORS}{name}": text for name in ("topic", "partition", "offset")}
+    wrong = {f"{CONNECT_ERRORS}{name}": text for name in ("stage", "exception.class.name", "exception.message")}
+    reason = {"x-reason": {"type": "string", "enum": [reason.value for reason in Reason]}}
+    cut = {"x-truncated": {"type": "string", "description": "What was longer, and is cut: key, value, headers."}}
+    answer = {"x-receipt": {"type": "string", "description": "The mark it was sent with."}, "x-outcome": text}
+    how = {"x-settled": {"type": "string", "enum": ["replayed", "dropped"]}}
     return {
-        "name": "deadLetter",
-        "title": "Dead letter",
-        "summary": "Key, value and headers as they came; more headers say where from, and what was wrong.",
+        "deadLetter": _of_headers(
+            "Key, value and headers as they came; more headers say where from, and what was wrong.",
+            {**place, **wrong, **reason},
+            cut,
+            payload={"description": "The record's value: any bytes, or none."},
+        ),
+        "receipt": _of_headers("The worker has read a dead letter that was sent again, and says what became of it.", answer),
+        "settled": _of_headers("A dead letter is listed no more: it was replayed or dropped.", {**place, **how}),
+    }
+
+
+def _of_headers(summary: str, required: _Object, optional: _Object | None = None, payload: _Object | None = None) -> _Object:
+    return {
+        "summary": summary,
         "contentType": "application/octet-stream",
-        "headers": {
-            "type": "object",
-            "required": [*(f"{CONNECT_ERRORS}{name}" for name in told), "x-reason"],
-            "properties": {
-                **{f"{CONNECT_ERRORS}{name}": text for name in told},
-                "x-reason": {"type": "string", "enum": [reason.value for reason in Reason]},
-                "x-truncated": {"type": "string", "description": "What was longer, and is cut: key, value, headers."},
-            },
-        },
-        "payload": {"description": "The record's value: any bytes, or none."},
+        "headers": {"type": "object", "required": list(required), "properties": {**required, **(optional or {})}},
+        "payload": payload or {"type": "null"},
     }
 
 

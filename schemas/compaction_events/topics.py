@@ -42,7 +42,7 @@ FINDINGS = Topic("compaction.findings", "the monitor", "Alerts and orders.", FIN
 DEAD_LETTERS = Topic(
     "compaction.dead-letters",
     "the monitor",
-    "Records that break the contract, as they came, with the reason.",
+    "Records that break the contract, as they came, with the reason; what became of those replayed or dropped.",
     (),
     14 * _DAY_S,
     append_time=False,

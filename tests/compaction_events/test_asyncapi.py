@@ -18,7 +18,7 @@ from compaction_events.codec import TYPES, decode, encode
 from compaction_events.errors import Reason
 from compaction_events.examples import EXAMPLES
 from compaction_events.facts import Fact
-from compaction_monitor.dead_letters import MAX_VALUE_BYTES, dead_letter, fault
+from compaction_monitor.dead_letters import MAX_VALUE_BYTES, REPLAY, Name, dead_letter, fault, receipt, settled
 from compaction_monitor.harness import EVENTS, LogRecord
 from compaction_monitor.shell.settings import Settings
 from compaction_monitor.shell.topics import expected
@@ -104,14 +104,25 @@ class TestRecords:
         assert against(message["payload"], json.loads(encode(event).value))
 
 
-def test_a_dead_letter_is_as_the_document_says() -> None:
-    record = LogRecord(EVENTS, 0, 7, 0, b"s", b"x" * (MAX_VALUE_BYTES + 1), ())
-    message = DOCUMENT["components"]["messages"]["deadLetter"]
-    headers = {
-        name: (content or b"").decode() for name, content in dead_letter(record, fault(Reason.not_json, "", "", "")).headers
-    }
+REFUSED = LogRecord(EVENTS, 0, 7, 0, b"s", b"x" * (MAX_VALUE_BYTES + 1), ())
+REPLAYED = REFUSED._replace(headers=[(REPLAY, b"mark")])
+IN_DEAD_LETTERS = {
+    "deadLetter": dead_letter(REFUSED, fault(Reason.not_json, "", "", "")),
+    "receipt": receipt(REPLAYED, [("facts", "round.completed", "late")]),
+    "settled": settled(Name(EVENTS, 0, 7), "dropped"),
+}
+
+
+@pytest.mark.parametrize("name", IN_DEAD_LETTERS)
+def test_what_is_in_dead_letters_is_as_the_document_says(name: str) -> None:
+    sent = IN_DEAD_LETTERS[name]
+    assert sent is not None
+    message = DOCUMENT["components"]["messages"][name]
+    headers = {header: (content or b"").decode() for header, content in sent.headers}
     assert against(message["headers"], headers) == []
     assert set(headers) == set(message["headers"]["properties"])
+    assert (message["payload"] == {"type": "null"}) == (sent.value is None)
+    assert IN_DEAD_LETTERS.keys() == DOCUMENT["channels"]["deadLetters"]["messages"].keys()
 
 
 def test_an_order_and_its_answers_belong_together_by_the_orders_id() -> None:
