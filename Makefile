@@ -9,14 +9,16 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 ARGS ?=
 KILLS ?= 20
+RECORDS ?= 100000
 
-.PHONY: help demo test test-portable chaos bench dashboards lint format clean
+.PHONY: help demo test test-portable chaos fuzz bench dashboards lint format clean
 
 help:
 	@echo "make demo           a session that goes wrong, through a broker and a worker, on this machine"
 	@echo "make test           every test; those that need Java are skipped, with the reason, where there is none"
 	@echo "make test-portable  the tests without a broker, and one through the embedded broker"
 	@echo "make chaos KILLS=n  two workers on a real Kafka, ended at random under load, against the pure fold (ARGS: see --help)"
+	@echo "make fuzz RECORDS=n  records that nobody should send, through the codec and the fold (ARGS='--seed n')"
 	@echo "make bench          events a second beside the same job in other frameworks; needs Java and Maven (ARGS=--quick: a minute)"
 	@echo "make dashboards     write Grafana's JSON from the code in deploy/grafana"
 	@echo "make lint           ruff and mypy"
@@ -34,6 +36,9 @@ test-portable: $(VENV)/.dev
 
 chaos: $(VENV)/.dev
 	@$(BIN)/python -m tests.chaos --kills $(KILLS) $(ARGS)
+
+fuzz: $(VENV)/.dev
+	@$(BIN)/python -m tests.fuzz --records $(RECORDS) $(ARGS)
 
 bench: $(VENV)/.dev
 	@$(BIN)/python -m bench $(ARGS)
