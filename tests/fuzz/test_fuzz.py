@@ -15,8 +15,9 @@ from aiokafka.structs import TopicPartition
 
 from compaction_events.errors import Reason
 from compaction_events.facts import RoundCompleted
-from compaction_monitor import core as middle
+from compaction_monitor import fold as folding
 from compaction_monitor.core import MonitorCore, MonitorPartition
+from compaction_monitor.dead_letters import dead_letter, fault
 from compaction_monitor.effects import SESSIONS, Effects, Outgoing, Reader, Record
 from compaction_monitor.harness import OUTCOMES, LogRecord
 from compaction_monitor.rules import Rules
@@ -91,12 +92,12 @@ def grows_letters(effects: Effects, _: Any) -> Effects:
 
 
 def refuses_all(effects: Effects, records: Sequence[Record]) -> Effects:
-    error = middle.fault(Reason.empty_value, "value", "", "")
-    return replace(effects, dead_letters=[middle.dead_letter(record, error) for record in records])
+    error = fault(Reason.empty_value, "value", "", "")
+    return replace(effects, dead_letters=[dead_letter(record, error) for record in records])
 
 
 def writes_nonsense(effects: Effects, _: Any) -> Effects:
-    rows = dict.fromkeys(effects.writes[SESSIONS], b'[1,2,3,"' + b"x" * 200_000 + b'"]')
+    rows: dict[bytes, bytes | None] = dict.fromkeys(effects.writes[SESSIONS], b'[1,2,3,"' + b"x" * 200_000 + b'"]')
     return replace(effects, writes={**effects.writes, SESSIONS: rows})
 
 
@@ -116,14 +117,14 @@ def test_a_fault_in_the_middle_is_seen(spoil: Any, said: str) -> None:
 
 
 def test_a_crash_that_the_middle_catches_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = middle.folding.fold
+    real = folding.fold
 
     def fold(session: Any, fact: Any, *rest: Any) -> Any:
         if isinstance(fact, RoundCompleted) and fact.round == 3:
             raise ZeroDivisionError
         return real(session, fact, *rest)
 
-    monkeypatch.setattr(middle.folding, "fold", fold)
+    monkeypatch.setattr(folding, "fold", fold)
     assert "a crash in the fold: internal_error: value: ZeroDivisionError" in Run(SEED)(RECORDS).wrong[0]
 
 
