@@ -26,6 +26,7 @@ EXTRAS = {
     "markupsafe",
     "mode",
     "numpy",
+    "opentelemetry",
     "prometheus_client",
     "pydantic_settings",
     "rich",
@@ -33,9 +34,10 @@ EXTRAS = {
     "sklearn",
     "typer",
     "uvloop",
+    "yaml",
 }
 
-CLIENTS = {f"compaction_events.{name}" for name in ("consumer", "controller", "delivery", "emitter", "security")}
+CLIENTS = {f"compaction_events.{name}" for name in ("consumer", "controller", "delivery", "emitter", "security", "tracing")}
 # Everything between Kafka and the pure middle.
 SHELL = "compaction_monitor.shell"
 FAUST = {
@@ -73,6 +75,7 @@ MAY_IMPORT = {
     "aiokafka": FAUST | CLIENTS | {f"{SHELL}.{name}" for name in ("client", "letters", "topics")},
     "prometheus_client": {"compaction_monitor.shell.metrics"},
     "numpy": ARRAYS,
+    "opentelemetry": {"compaction_events.tracing", f"{SHELL}.tracing"},
 }
 # A clock, the environment, logs, the network, chance: a pure function has none of them.
 IMPURE = {"asyncio", "logging", "os", "random", "secrets", "socket", "subprocess", "threading", "time"}

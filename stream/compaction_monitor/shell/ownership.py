@@ -1,6 +1,6 @@
 """Which partition numbers this worker owns, from claim to revocation.
 
-An assignment goes through: `claim` (fence earlier owners, their last transaction ends) → recovery (`tables`) → `open`
+An assignment goes through: `claim` (fence earlier owners, every transaction ends) → recovery (`tables`) → `open`
 (where to go on, or a refusal to) → lanes at work → `close` (the transaction under way ends, the rest is dropped).
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from aiokafka.errors import KafkaError
@@ -18,6 +18,7 @@ from compaction_monitor.effects import PROGRESS, Core
 from compaction_monitor.shell.lanes import EX_CONFIG, Lane, Outlets, decode_progress
 from compaction_monitor.shell.metrics import Metrics
 from compaction_monitor.shell.settings import Settings
+from compaction_monitor.shell.settling import GRACE_S, Refusal, settle, unsettled
 from compaction_monitor.shell.store import Stores
 from compaction_monitor.shell.transactions import Transactor, stop_all
 from compaction_monitor.state.session import NewerStateError
@@ -26,10 +27,6 @@ log = logging.getLogger(__name__)
 
 SILENT_S = 5.0
 PHASES = ("starting", "recovering", "working", "rebalancing", "stopping")
-
-
-class Refusal(Exception):
-    """The worker must not go on with what it found; the operator has to decide (exit 78)."""
 
 
 class Ownership:
@@ -57,16 +54,38 @@ class Ownership:
         self._transactors: dict[int, Transactor] = {}
         self._turn = asyncio.Lock()
         self._epoch = 0
+        self._held = ""
         self._close_timeout_s = min(3.0, settings.shutdown_timeout_s / 2)
 
-    async def claim(self, partitions: Iterable[int]) -> None:
-        """Fence whoever owned these before, ourselves included."""
+    async def claim(self, changelogs: Collection[TP]) -> None:
+        """Fence whoever owned the partitions of these changelogs before, ourselves included; every transaction has ended.
+
+        Raises:
+            Refusal: A transaction in a changelog does not end.
+            TimeoutError: The brokers do not let us claim them.
+            KafkaError: They refuse.
+        """
         self.phase = "recovering"
         self._metrics.recovery_started()
         await self._release()
-        wanted = {partition: self._transactor(partition) for partition in partitions}
+        wanted = {partition: self._transactor(partition) for partition in {tp.partition for tp in changelogs}}
         self._transactors = wanted
-        await asyncio.gather(*(self._start(transactor) for transactor in wanted.values()))
+        limit_s = self._settings.transaction_timeout_s + GRACE_S
+        self._hold("the last transaction of the partitions' earlier owners has not ended, or no broker answers")
+        try:
+            async with asyncio.timeout(limit_s):
+                await asyncio.gather(*(self._start(transactor) for transactor in wanted.values()))
+        except TimeoutError as exc:
+            raise TimeoutError(f"partitions not claimed within {limit_s:g} s: {self._held}") from exc
+        if changelogs:
+            options = self._settings.client_options()
+            await settle(lambda: unsettled(self._consumer(), options, changelogs), limit_s, self._hold)
+        self._held = ""
+
+    def _hold(self, reason: str) -> None:
+        if reason.partition(":")[0] != self._held.partition(":")[0]:
+            log.info("not recovering yet: %s", reason)
+        self._held = reason
 
     def _transactor(self, partition: int) -> Transactor:
         settings = self._settings
@@ -173,7 +192,8 @@ class Ownership:
 
     def unready(self) -> list[str]:
         if self.phase != "working":
-            return [self.phase]
+            held = f": {self._held}" if self._held and self.phase == "recovering" else ""
+            return [self.phase + held]
         reasons = [reason for lane in self.lanes.values() if (reason := lane.unready())]
         silent_s = self._consumer().silent_s() if self.lanes else 0.0
         if silent_s > SILENT_S:

@@ -72,8 +72,13 @@ class BatchRecovery(Recovery):  # type: ignore[misc]  # faust is partly untyped
         if title == "active":
             self.signal_recovery_end.clear()
             # Before the ends are read: see `transactions`.
-            await self.app.owned.claim({tp.partition for tp in tps})
+            await self.app.owned.claim(frozenset(tps))
         await super()._build_highwaters(consumer, tps, destination, title)
+
+    async def _wait(self, coro: Any, timeout: Any = None) -> None:
+        # In Faust a step that takes longer than `broker_request_timeout` is dropped and recovery ends for good, without a
+        # word: the worker would stay unready for ever. Ours end by themselves or raise (no upstream report known).
+        await super()._wait(coro)
 
     @Service.task  # type: ignore[untyped-decorator]  # mode is partly untyped
     async def _slurp_changelogs(self) -> None:

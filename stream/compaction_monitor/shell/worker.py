@@ -31,6 +31,7 @@ from compaction_monitor.shell import topics
 from compaction_monitor.shell.app import make_app, new_event_loop
 from compaction_monitor.shell.lanes import EX_CONFIG, EX_FENCED, EX_SOFTWARE
 from compaction_monitor.shell.settings import Settings, SettingsError
+from compaction_monitor.shell.settling import Refusal
 from compaction_monitor.shell.web import Access, WebServer
 
 log = logging.getLogger(__name__)
@@ -146,6 +147,8 @@ class _Process:
             path = self._settings.datadir / self._settings.app_id
             detail = " ".join(str(reason).split())  # Faust's are several lines long
             self.exit(EX_CONFIG, f"the local store below {path} is ahead of its changelog, which lost data: {detail}")
+        elif isinstance(reason, Refusal):
+            self.exit(EX_CONFIG, str(reason))
         elif reason is not None and (denied := why_denied(reason)):
             self.exit(EX_CONFIG, str(denied))
         elif isinstance(reason, KafkaError | TimeoutError):

@@ -1,0 +1,93 @@
+"""A changelog is recovered only when every transaction in it has ended.
+
+A transaction whose end was decided shows up topic by topic, and one that the broker has lost track of ("hanging", after
+a crash of its own) never ends. Committed reads stop before it: a changelog would seem to be shorter than what was
+published and acknowledged. So what can be read is compared with what was written, and while they differ nothing is
+recovered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer
+from aiokafka.errors import KafkaError
+from faust.types import TP
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 0.2
+# Added to the transactions' own timeout: the broker looks for overdue ones every 10 s.
+GRACE_S = 20.0
+# Up to where committed reads come, and up to where something was written.
+Reach = tuple[int, int]
+
+
+class Refusal(Exception):
+    """The worker must not go on with what it found; the operator has to decide (exit 78)."""
+
+
+async def unsettled(consumer: Any, options: Mapping[str, Any], changelogs: Collection[TP]) -> dict[TP, Reach]:
+    """The changelog partitions with an open transaction.
+
+    Args:
+        consumer: Faust's, which reads committed records.
+        options: Of a client that does not.
+
+    Raises:
+        KafkaError: The broker does not say.
+    """
+    raw = AIOKafkaConsumer(isolation_level="read_uncommitted", **options)
+    try:
+        await raw.start()
+        written = await raw.end_offsets(list(changelogs))
+    finally:
+        await raw.stop()
+    stable = await consumer.highwaters(*changelogs)
+    return {tp: (stable[tp], written[tp]) for tp in changelogs if stable[tp] < written[tp]}
+
+
+async def settle(ask: Callable[[], Awaitable[dict[TP, Reach]]], limit_s: float, tell: Callable[[str], None]) -> None:
+    """Wait until no changelog partition has an open transaction.
+
+    Args:
+        ask: See `unsettled`.
+        limit_s: A transaction that is open for longer does not end by itself.
+        tell: Called with what is waited for.
+
+    Raises:
+        Refusal: One did not end.
+        TimeoutError: Whether it has cannot be found out.
+        KafkaError: The broker refuses.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + limit_s
+    while True:
+        failure: Exception
+        try:
+            still_open = await ask()
+        except KafkaError as exc:
+            if not exc.retriable:
+                raise
+            failure = TimeoutError(f"whether the changelogs are complete cannot be asked: {exc!r}")
+        else:
+            if not still_open:
+                return
+            failure = Refusal(_described(still_open))
+        tell(str(failure))
+        if loop.time() >= deadline:
+            raise failure
+        await asyncio.sleep(LOOK_S)
+
+
+def _described(still_open: Mapping[TP, Reach]) -> str:
+    tp, (stable, written) = min(still_open.items())
+    others = f", and {len(still_open) - 1} more" if len(still_open) > 1 else ""
+    return (
+        f"{tp.topic} partition {tp.partition}: a transaction is open from {stable} on (written up to {written}){others}. "
+        "Its rows belong to the state, which is not read without them. If the broker has lost track of it: "
+        f"kafka-transactions.sh abort --topic {tp.topic} --partition {tp.partition} --start-offset {stable}"
+    )
