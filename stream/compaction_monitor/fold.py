@@ -34,6 +34,7 @@ from compaction_monitor.state.tree import NO_TREE, Ledger, Node, NodeRows
 from compaction_monitor.tree import checkpoints, constraints, suspicions, tracking, trials
 
 LAST_US = microseconds(datetime(2199, 1, 1, tzinfo=UTC))  # what follows from a fact is later, and must stay writable
+FIRST_MS, LAST_MS = microseconds(datetime(2000, 1, 2, tzinfo=UTC)) // 1_000, LAST_US // 1_000
 
 
 class Folded(NamedTuple):
@@ -79,6 +80,9 @@ def fold(
         rows: The session's checkpoints.
     """
     at = fact.occurred_at
+    if appended_ms is not None and not FIRST_MS <= appended_ms <= LAST_MS:
+        # A broker whose clock is wrong, or a topic with its producers' own times.
+        appended_ms = min(max(appended_ms, FIRST_MS), LAST_MS)
     at_us = _event_time(at, session, rules, appended_ms)
     base_ms = at_us // 1_000 if appended_ms is None else appended_ms
     expired: Folded | None = None

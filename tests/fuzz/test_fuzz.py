@@ -13,13 +13,14 @@ from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy
 from aiokafka.record.util import calc_crc32c
 from aiokafka.structs import TopicPartition
 
+from compaction_events.builders import at, completed, ended, started
 from compaction_events.errors import Reason
 from compaction_events.facts import RoundCompleted
 from compaction_monitor import fold as folding
 from compaction_monitor.core import MonitorCore, MonitorPartition
 from compaction_monitor.dead_letters import dead_letter, fault
 from compaction_monitor.effects import SESSIONS, Effects, Outgoing, Reader, Record
-from compaction_monitor.harness import OUTCOMES, LogRecord
+from compaction_monitor.harness import OUTCOMES, LogRecord, Offline
 from compaction_monitor.rules import Rules
 from compaction_monitor.shell.undecodable import parse
 from tests.fuzz.records import PARTITIONS, Records
@@ -54,6 +55,19 @@ def test_it_goes_deep_enough_to_prove_something(document: dict[str, Any]) -> Non
 def test_a_seed_names_its_records() -> None:
     once, again, other = (list(islice(iter(Records(seed).next, None), 300)) for seed in (3, 3, 4))
     assert once == again != other
+
+
+@pytest.mark.parametrize("appended_ms", [0, -1, -(2**63), 2**42, 2**62, 2**63 - 1])
+def test_append_times_that_no_clock_shows(appended_ms: int) -> None:
+    """Found by it: a finding cannot begin before 2000, where a fact's time is taken back to its append time."""
+    monitor = Offline()
+    facts = [started(source_spans=100), completed(1, distinct_source_spans=9, summary_depth_max=2), ended(500)]
+    monitor.feed_records(record._replace(timestamp=appended_ms) for record in monitor.records(facts))
+    monitor.tick(at(600))
+    assert monitor.dead_letters == []
+    assert [one.finding.type for one in monitor.published] == [
+        "alert.raised", "remediation.requested", "alert.resolved", "remediation.withdrawn",
+    ]  # fmt: skip
 
 
 class Faulty:
