@@ -14,10 +14,10 @@ from aiokafka.record.util import calc_crc32c
 from compaction_events import builders
 from compaction_events.codec import encode
 from compaction_events.consumer import FindingsConsumer
+from compaction_events.examples import EXAMPLES
 from compaction_events.facts import Fact
 from compaction_events.findings import AlertRaised, Finding
 from compaction_monitor.shell import topics
-from compaction_events.examples import EXAMPLES
 from tests.e2e.brokers import Broker, Kafka
 
 MakeTopics = Callable[..., Awaitable[Sequence[topics.Topic]]]
@@ -213,3 +213,43 @@ async def test_a_record_the_client_library_cannot_read(kafka_broker: Kafka, app_
         async with log.consumer() as findings:
             assert ids(await some(findings, 2)) == ["alert-1", "alert-2"]
             assert findings.stats.undecodable == 1
+
+
+async def test_what_is_kept_in_memory_alone_is_read_again(log: Log, app_id: str) -> None:
+    """A later run begins where the first says it must, and knows when it has read what was there."""
+    kept: dict[int, int] = {}
+    group: dict[str, Any] = {"group_id": app_id, "group_instance_id": app_id, "keep_from": kept.get}
+    await log.publish(alert(1), alert(2), alert(3))
+    async with log.consumer(**group) as findings:
+        assert ids(await some(findings, 2)) == ["alert-1", "alert-2"]
+        assert findings.place is not None
+        assert (findings.place.offset, findings.caught_up) == (1, False)
+        kept[findings.place.partition] = 1
+        assert ids(await some(findings, 1)) == ["alert-3"]
+    async with log.consumer(**group) as findings:
+        assert ids(await some(findings, 2)) == ["alert-2", "alert-3"]
+        assert not findings.caught_up
+        waiting = asyncio.create_task(anext(findings))
+        async with asyncio.timeout(DEADLINE_S):
+            while not findings.caught_up:
+                await asyncio.wait([waiting], timeout=0.05)
+        await log.publish(alert(4))
+        async with asyncio.timeout(DEADLINE_S):
+            assert (await waiting).id == "alert-4"
+
+
+async def test_who_loses_its_partitions_is_told(kafka_broker: Kafka, app_id: str, make_topics: MakeTopics) -> None:
+    await make_topics(kafka_broker, app_id, partitions=2)
+    lost: list[bool] = []
+    async with open_log(kafka_broker, f"{app_id}.findings") as log:
+        await log.publish(alert(1))
+        async with log.consumer(group_id=app_id, on_revoked=lambda: lost.append(True)) as one:
+            await some(one, 1)
+            before = len(lost)
+            waiting = asyncio.create_task(anext(one))
+            async with log.consumer(group_id=app_id):
+                async with asyncio.timeout(DEADLINE_S):
+                    while len(lost) == before:
+                        await asyncio.wait([waiting], timeout=0.05)
+            waiting.cancel()
+            await asyncio.wait([waiting])
