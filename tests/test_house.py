@@ -47,6 +47,7 @@ FAUST = {
         "fetching",
         "lanes",
         "ownership",
+        "settling",
         "store",
         "tables",
         "transactions",

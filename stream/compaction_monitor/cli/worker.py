@@ -52,7 +52,7 @@ def worker(
 ) -> None:
     """Run the worker until SIGTERM or SIGINT. Settings: COMPACTION_MONITOR_* variables; options win over them.
 
-    Exits 69 if no broker answers, 70 on a fault of the program, 75 if fenced, 78 if settings or topics need a decision.
+    Exits 69 if no broker answers, 70 on a fault of the program, 75 if fenced, 78 if settings, disk or topics need a decision.
     """
     given = {
         "store": store, "datadir": datadir, "web_port": web_port, "worker": name, "checks_file": checks,

@@ -24,7 +24,7 @@ from faust.types import TP
 from compaction_monitor.effects import PROGRESS, Effects, Partition, Standing
 from compaction_monitor.shell.metrics import Metrics
 from compaction_monitor.shell.settings import Settings
-from compaction_monitor.shell.store import PartitionStore
+from compaction_monitor.shell.store import PartitionStore, StoreError
 from compaction_monitor.shell.transactions import Aborted, Fenced, Transactor
 from compaction_monitor.state.session import NewerStateError
 
@@ -158,6 +158,9 @@ class Lane:
             raise
         except Fenced as exc:
             self._end_process(EX_FENCED, str(exc))
+        except StoreError as exc:
+            # All of it is in the changelog, from which the next start builds what is missing.
+            self._end_process(EX_FENCED, f"partition {self.partition}: {exc}")
         except NewerStateError as exc:
             self._end_process(EX_CONFIG, f"partition {self.partition}: {exc}")
         except Exception as exc:

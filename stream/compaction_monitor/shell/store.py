@@ -9,16 +9,20 @@ Keys are bytes: table byte + key. Rows of a table are therefore neighbours, in k
 
 from __future__ import annotations
 
+import logging
 import shutil
 import time
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
 from rocksdict import BlockBasedOptions, Cache, DBCompressionType, Options, Rdict, WriteBatch
 
 from compaction_monitor.effects import TABLES
+
+log = logging.getLogger(__name__)
 
 # A tombstone leaves a compacted changelog 24 h after it was written (Kafka's delete.retention.ms); a store that was
 # away longer could keep a row whose deletion it never saw, so it is thrown away well before.
@@ -27,6 +31,10 @@ _PREFIX = {table: bytes([index + 1]) for index, table in enumerate(TABLES)}
 _OFFSETS = b"\x00"
 
 Writes = Mapping[str, Mapping[bytes, bytes | None]]
+
+
+class StoreError(Exception):
+    """The local store cannot be opened, read or written: a full disk, a folder that was deleted, another process in it."""
 
 
 class PartitionStore(Protocol):
@@ -60,11 +68,35 @@ class RocksStore:
     def __init__(self, path: Path, cache: Cache) -> None:
         if _away_s(path) > MAX_AWAY_S:
             shutil.rmtree(path, ignore_errors=True)
-        path.mkdir(parents=True, exist_ok=True)
-        self._db = Rdict(str(path), _options(cache))
+        self._path = path
+        with self._told():
+            self._db = self._opened(cache)
+
+    def _opened(self, cache: Cache) -> Rdict:
+        self._path.mkdir(parents=True, exist_ok=True)
+        try:
+            return Rdict(str(self._path), _options(cache))
+        except Exception as exc:
+            if not str(exc).startswith("Corruption"):
+                raise
+            # Files that are missing or cut off, after a full disk or a deletion: the changelog has everything.
+            log.warning("the local store %s is damaged and is built again: %s", self._path, exc)
+            shutil.rmtree(self._path)
+            self._path.mkdir()
+            return Rdict(str(self._path), _options(cache))
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as exc:  # rocksdict raises nothing more exact
+            raise StoreError(f"the local store {self._path}: {exc}") from exc
 
     def get(self, table: str, key: bytes) -> bytes | None:
-        value: bytes | None = self._db.get(_PREFIX[table] + key)
+        try:  # a context manager is too dear here
+            value: bytes | None = self._db.get(_PREFIX[table] + key)
+        except Exception as exc:
+            raise StoreError(f"the local store {self._path}: {exc}") from exc
         return value
 
     def scan(self, table: str, after: bytes, limit: int) -> list[tuple[bytes, bytes]]:
@@ -90,7 +122,8 @@ class RocksStore:
                     put(prefix + key, value)
         for table, offset in offsets.items():
             put(_OFFSETS + _PREFIX[table], b"%d" % offset)
-        self._db.write(batch)
+        with self._told():
+            self._db.write(batch)
 
     def apply(self, table: str, records: Iterable[Any], offset: int) -> None:
         # In log order, so the last value of a key wins as it does in the log.
@@ -109,7 +142,11 @@ class RocksStore:
         return sum(int(self._db.property_int_value(name) or 0) for name in names)
 
     def close(self) -> None:
-        self._db.close()
+        try:
+            self._db.close()
+        except Exception as exc:  # noqa: BLE001 - rocksdict raises nothing more exact
+            # After a failed write it cannot be closed in order; what is missing is read from the changelog again.
+            log.warning("the local store %s was not closed in order: %s", self._path, exc)
 
 
 class MemoryStore:

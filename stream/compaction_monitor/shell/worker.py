@@ -5,8 +5,8 @@
 | 0 | stopped by SIGTERM or SIGINT |
 | 69 | no broker answers |
 | 70 | a fault in the program |
-| 75 | fenced, or paused for longer than the session timeout: start it again |
-| 78 | the settings or what is in the topics need a decision; the last line says which |
+| 75 | fenced, paused for longer than the session timeout, or its local store failed: start it again |
+| 78 | the settings, the disk or what is in the topics need a decision; the last line says which |
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from compaction_monitor.shell.app import make_app, new_event_loop
 from compaction_monitor.shell.lanes import EX_CONFIG, EX_FENCED, EX_SOFTWARE
 from compaction_monitor.shell.settings import Settings, SettingsError
 from compaction_monitor.shell.settling import Refusal
+from compaction_monitor.shell.store import StoreError
 from compaction_monitor.shell.web import Access, WebServer
 
 log = logging.getLogger(__name__)
@@ -147,7 +148,7 @@ class _Process:
             path = self._settings.datadir / self._settings.app_id
             detail = " ".join(str(reason).split())  # Faust's are several lines long
             self.exit(EX_CONFIG, f"the local store below {path} is ahead of its changelog, which lost data: {detail}")
-        elif isinstance(reason, Refusal):
+        elif isinstance(reason, Refusal | StoreError):
             self.exit(EX_CONFIG, str(reason))
         elif reason is not None and (denied := why_denied(reason)):
             self.exit(EX_CONFIG, str(denied))

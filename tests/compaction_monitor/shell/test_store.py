@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from compaction_monitor.effects import CHECKPOINTS, PROGRESS, SESSIONS
-from compaction_monitor.shell.store import MAX_AWAY_S, PartitionStore, Stores
+from compaction_monitor.shell.store import MAX_AWAY_S, PartitionStore, StoreError, Stores
 
 keys = st.binary(min_size=1, max_size=4)
 changes = st.lists(st.tuples(keys, st.none() | st.binary(max_size=4)), max_size=30)
@@ -95,3 +96,49 @@ def test_a_store_is_found_again_unless_it_was_away_too_long(tmp_path: Path) -> N
 
     assert reopened(lambda path: None) == b"1"
     assert reopened(age) is None
+
+
+def rows_of(count: int) -> dict[bytes, bytes | None]:
+    return {b"%d" % number: os.urandom(100_000) for number in range(count)}
+
+
+def test_a_folder_deleted_beneath_it_is_said_and_built_again(tmp_path: Path) -> None:
+    stores = Stores("rocksdict", tmp_path, 8)
+    stores[0].write({SESSIONS: rows_of(1)}, {SESSIONS: 1})
+    shutil.rmtree(tmp_path / "0")
+
+    def write_on() -> None:
+        for offset in range(2, 500):  # the files that are open go on for a while
+            stores[0].write({SESSIONS: rows_of(1)}, {SESSIONS: offset})
+
+    with pytest.raises(StoreError, match=rf"the local store {tmp_path / '0'}: IO error: No such file"):
+        write_on()
+    stores.close()
+    stores = Stores("rocksdict", tmp_path, 8)
+    assert stores[0].offset(SESSIONS) is None
+    stores.close()
+
+
+def test_a_damaged_one_is_thrown_away(tmp_path: Path) -> None:
+    stores = Stores("rocksdict", tmp_path, 8)
+    for offset in range(3):
+        stores[0].write({SESSIONS: rows_of(100)}, {SESSIONS: offset})
+    stores.close()
+    for table in (tmp_path / "0").glob("*.sst"):
+        table.unlink()
+    stores = Stores("rocksdict", tmp_path, 8)
+    assert (stores[0].offset(SESSIONS), stores[0].scan(SESSIONS, b"", 1)) == (None, [])
+    stores[0].write({SESSIONS: {b"a": b"1"}}, {SESSIONS: 7})
+    stores.close()
+    stores = Stores("rocksdict", tmp_path, 8)
+    assert (stores[0].offset(SESSIONS), stores[0].get(SESSIONS, b"a")) == (7, b"1")
+    stores.close()
+
+
+def test_one_that_is_in_use_is_left_alone(tmp_path: Path) -> None:
+    first, second = Stores("rocksdict", tmp_path, 8), Stores("rocksdict", tmp_path, 8)
+    first[0].write({SESSIONS: {b"a": b"1"}}, {SESSIONS: 1})
+    with pytest.raises(StoreError, match="lock"):
+        second[0]
+    assert first[0].get(SESSIONS, b"a") == b"1"
+    first.close()
