@@ -106,7 +106,10 @@ def test_every_object_is_valid(overlay: str, release: str) -> None:
         validate(document, release)
 
 
-@pytest.mark.parametrize("kind", ["StatefulSet", "NetworkPolicy", "KafkaTopic", "KafkaUser", "ServiceMonitor"])
+KINDS = ("StatefulSet", "NetworkPolicy", "KafkaTopic", "KafkaUser", "ServiceMonitor", "PrometheusRule")
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_mistyped_field_would_be_seen(kind: str) -> None:
     wrong = json.loads(json.dumps(of("prod", kind)[0]))
     wrong["spec"]["mistyped"] = 1
@@ -304,6 +307,24 @@ def test_prometheus_finds_the_workers_and_shows_the_token() -> None:
     assert endpoint["port"] in {port["name"] for port in service["spec"]["ports"]}
     credentials = endpoint["authorization"]["credentials"]
     assert credentials == {"name": "compaction-monitor-web", "key": "token"}
+
+
+def test_prometheus_is_told_the_same_as_that_of_compose() -> None:
+    spec, (endpoint,) = one("prod", "ServiceMonitor")["spec"], one("prod", "ServiceMonitor")["spec"]["endpoints"]
+    config = yaml.safe_load((ROOT / "deploy" / "prometheus" / "prometheus.yml").read_text(encoding="utf-8"))
+    (scraped,) = [job for job in config["scrape_configs"] if job["job_name"] == "compaction-monitor"]
+    # The operator calls a job as the service.
+    assert one("prod", "Service")["metadata"]["name"] == scraped["job_name"]
+    limits = {"sample_limit": "sampleLimit", "label_limit": "labelLimit", "label_value_length_limit": "labelValueLengthLimit"}
+    assert {name: spec[there] for name, there in limits.items()} == {name: scraped[name] for name in limits}
+    assert endpoint["interval"] == config["global"]["scrape_interval"]
+
+
+def test_the_rules_are_those_of_the_rule_files() -> None:
+    files = sorted((ROOT / "deploy" / "prometheus" / "rules").iterdir())
+    assert {path.suffix for path in files} == {".yaml"}
+    groups = [group for path in files for group in yaml.safe_load(path.read_text(encoding="utf-8"))["groups"]]
+    assert one("prod", "PrometheusRule")["spec"] == {"groups": groups}
 
 
 def test_the_copies_are_what_they_are_copies_of() -> None:

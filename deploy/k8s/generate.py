@@ -17,6 +17,7 @@ from compaction_monitor.shell import acls, topics
 from compaction_monitor.shell.settings import Settings
 
 FOLDER = Path(__file__).parent
+RULES = FOLDER.parent / "prometheus" / "rules"
 # Strimzi's resources are for the cluster that this overlay's workers use.
 PROD = FOLDER / "overlays" / "prod" / "monitor.toml"
 CLUSTER = "kafka"
@@ -50,6 +51,18 @@ def users_of(settings: Settings) -> Iterator[dict[str, Any]]:
         yield user
 
 
+def rules_of(folder: Path) -> dict[str, Any]:
+    """A PrometheusRule with every group of the rule files."""
+    groups = [group for path in sorted(folder.glob("*.yaml")) for group in yaml.safe_load(path.read_text("utf-8"))["groups"]]
+    labels = {f"app.kubernetes.io/{key}": "compaction-monitor" for key in ("name", "part-of")}
+    return {
+        "apiVersion": "monitoring.coreos.com/v1",
+        "kind": "PrometheusRule",
+        "metadata": {"name": "compaction-monitor", "labels": labels},
+        "spec": {"groups": groups},
+    }
+
+
 def settings_of(path: Path) -> Settings:
     """The settings of an overlay as far as topics go; its certificates are not on this machine."""
     given = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -57,14 +70,25 @@ def settings_of(path: Path) -> Settings:
     return Settings.model_validate({name: value for name, value in given.items() if name in names})
 
 
+class _Dumper(yaml.SafeDumper):
+    """Expressions of several lines stay readable."""
+
+    def represent_str(self, data: str) -> yaml.ScalarNode:
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style="|" if "\n" in data else None)
+
+
+_Dumper.add_representer(str, _Dumper.represent_str)
+
+
 def text(documents: Iterable[dict[str, Any]]) -> str:
-    return HEAD + "---\n".join(yaml.safe_dump(document, sort_keys=False, width=128) for document in documents)
+    return HEAD + "---\n".join(yaml.dump(document, Dumper=_Dumper, sort_keys=False, width=128) for document in documents)
 
 
 def manifests() -> dict[Path, str]:
     """Every generated file and what belongs in it."""
     settings = settings_of(PROD)
     return {
+        FOLDER / "components/operator/rules.yaml": text([rules_of(RULES)]),
         FOLDER / "components/strimzi/topics.yaml": text(topics_of(settings)),
         FOLDER / "components/strimzi/users.yaml": text(users_of(settings)),
     }
