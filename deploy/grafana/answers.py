@@ -19,7 +19,7 @@ _LABEL: Final = re.compile(r"\{\{\s*(\w+)\s*\}\}")
 
 
 class Line(NamedTuple):
-    """One series: its labels, what its legend calls it, and its finite values by time."""
+    """One series: its labels, what its legend calls it, and its values by time."""
 
     name: str
     labels: Mapping[str, str]
@@ -36,6 +36,15 @@ class Answer(NamedTuple):
     query: str
     legend: str
     lines: Sequence[Line]
+
+
+class Mark(NamedTuple):
+    """What an annotation marks, from when to when, and in which of Grafana's colours."""
+
+    name: str
+    color: str
+    start: float
+    end: float
 
 
 class Window(NamedTuple):
@@ -94,8 +103,10 @@ class Prometheus:
         end = time.time()
         return Window(end - range_s, end, step, max(step + every, 4 * every))
 
-    def ask(self, query: str, window: Window, *, instant: bool) -> Iterator[tuple[dict[str, str], list[tuple[float, float]]]]:
-        """Each series' labels and finite values."""
+    def ask(
+        self, query: str, window: Window, *, instant: bool = False
+    ) -> Iterator[tuple[dict[str, str], list[tuple[float, float]]]]:
+        """Each series' labels and values; not a number, as of a quantile of nothing, is no value."""
         asked = {"query": window.fill(query)}
         if instant:
             results = self.get("query", time=window.end, **asked)["result"]
@@ -103,7 +114,7 @@ class Prometheus:
             results = self.get("query_range", start=window.start, end=window.end, step=window.step, **asked)["result"]
         for result in results:
             values = result.get("values") or [result["value"]]
-            yield result["metric"], [(at, float(value)) for at, value in values if math.isfinite(float(value))]
+            yield result["metric"], [(at, float(value)) for at, value in values if not math.isnan(float(value))]
 
 
 def _seconds(duration: str) -> float:
@@ -133,3 +144,16 @@ def _called(legend: str, labels: Mapping[str, str]) -> str:
 def panels(board: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The panels that ask something."""
     return [panel for panel in board["panels"] if panel["type"] != "row"]
+
+
+def marks(board: Mapping[str, Any], prometheus: Prometheus, window: Window) -> list[Mark]:
+    """What the annotations that are on mark; times that follow each other are one mark."""
+    found = []
+    for told in board["annotations"]["list"]:
+        for labels, points in prometheus.ask(told["expr"], window) if told["enable"] else ():
+            times = [at for at, _ in points]
+            begins = [at for at, before in zip(times, [-math.inf, *times], strict=False) if at - before > window.step * 1.5]
+            name = _called(told["titleFormat"], labels)
+            for start, after in zip(begins, [*begins[1:], math.inf], strict=True):
+                found.append(Mark(name, told["iconColor"], start, max(at for at in times if at < after)))
+    return found

@@ -51,7 +51,7 @@ def _now() -> list[Panel]:
                Query(total("compaction_findings_open", severity="critical"), "open"), base="green", steps=[Step(1, "red")]),
         number("Blind", "Share of the live sessions whose last round did not say how many spans can be reached: "
                "their cosine is not shown, and no check that needs spans can run.",
-               Query(blind, "blind"), unit=SHARE, base="green", steps=[Step(0.2, "orange")]),
+               Query(blind, "blind"), unit=SHARE, base="green", steps=[Step(0.5, "orange")]),
         number("Rounds", "Rounds that were judged in the range shown.", Query(increase("compaction_rounds_total"), "rounds")),
         number("Detection delay, p99", "From the append of an event to the commit of what was found, over the range shown.",
                Query(delay, "p99"), unit="s", base="green", steps=[Step(5, "orange"), Step(30, "red")]),
@@ -100,7 +100,7 @@ def _findings() -> list[Panel]:
                 Query(increase("compaction_rounds_total", "agent"), "rounds"),
                 Query(increase("compaction_findings_total", "agent", **raised), "findings raised"),
                 Query(increase("compaction_orders_total", "agent", status="sent"), "orders sent"),
-                links=[Link("This agent", TO_AGENT)]),
+                links=[Link("This agent", TO_AGENT)], height=6),
     ]  # fmt: skip
 
 

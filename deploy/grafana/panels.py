@@ -26,9 +26,15 @@ SHARE: Final = "percentunit"
 EACH_MINUTE: Final = "cpm"
 SEVERITIES: Final = {"critical": "red", "warning": "orange", "info": "blue"}
 STATES: Final = {"blind": "purple", "healthy": "green", "new": "light-blue", "ended": "text"}
-MEASURES: Final = {"cosine": "purple", "spans": "green", "raw": "blue"}
-# The words that a legend's label stands for, so that each has one colour in every panel.
-WORDS: Final = {"{{severity}}": SEVERITIES, "{{state}}": SEVERITIES | STATES}
+PHASES: Final = {"starting": "blue", "recovering": "orange", "working": "green", "rebalancing": "purple", "stopping": "text"}
+# What series are called by their legend: a word has one colour in every panel.
+WORDS: Final[dict[str, dict[str, str]]] = {
+    "{{severity}}": SEVERITIES,
+    "{{state}}": SEVERITIES | STATES,
+    "{{phase}}": PHASES,
+    "{{result}}": {"committed": "green", "aborted": "red"},
+    **{word: {word: color} for word, color in (("cosine", "purple"), ("spans", "green"), ("raw", "blue"))},
+}
 
 RUNBOOKS: Final = "docs/runbook"
 
@@ -97,7 +103,7 @@ def lines(
         panel.thresholds(_thresholds("transparent", steps)).thresholds_style(style)
     for place, query in enumerate(queries):
         panel.with_target(_target(place, query))
-        for word, color in WORDS.get(query.legend, {name: MEASURES[name] for name in MEASURES if name == query.legend}).items():
+        for word, color in WORDS.get(query.legend, {}).items():
             panel.override_by_name(word, [_property("color", {"mode": "fixed", "fixedColor": color})])
     return panel
 
@@ -122,7 +128,16 @@ def columns(
     title: str, description: str, by: str, *queries: Query, links: Sequence[Link] = (), width: int = 24, height: int = 8
 ) -> table.Panel:
     """A table: a row for each value of a label, a column for each query, named by its legend; most of the first on top."""
-    panel = table.Panel().title(title).description(description).datasource(SOURCE).span(width).height(height).unit("short")
+    panel = (
+        table.Panel()
+        .title(title)
+        .description(description)
+        .datasource(SOURCE)
+        .span(width)
+        .height(height)
+        .unit("short")
+        .decimals(0)
+    )
     names = {f"Value #{_ref(place)}": query.legend for place, query in enumerate(queries)}
     if len(queries) == 1:
         names = {"Value": queries[0].legend}
@@ -190,10 +205,12 @@ def _runbooks() -> build.TextBoxVariable:
 
 
 def _annotation(severity: str, *, shown: bool) -> build.AnnotationQuery:
-    """A mark wherever findings of this severity were raised."""
+    """A mark wherever a check begins to raise findings of this severity; while it goes on there is no other."""
     raised = increase("compaction_findings_total", "check", RATE, severity=severity, status="raised")
+    before = raised.replace(f"[{RATE}]", f"[{RATE}] offset {RATE}")
     annotation = build.AnnotationQuery().name(f"{severity} findings").datasource(SOURCE).icon_color(SEVERITIES[severity])
-    return annotation.expr(f"{raised} > 0").enable(shown).title_format(f"{severity}: {{{{check}}}}").step("60s")
+    annotation.enable(shown).title_format(f"{severity}: {{{{check}}}}").step("60s")
+    return annotation.expr(f"{raised} > 0 unless {before} > 0")
 
 
 def _property(name: str, value: object) -> dashboard.DynamicConfigValue:

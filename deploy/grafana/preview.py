@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from deploy.grafana.answers import Answer, Prometheus, UnreachableError, Window, answers, panels
+from deploy.grafana.answers import Answer, Prometheus, UnreachableError, Window, answers, marks, panels
 from deploy.grafana.drawing import page
 
 BOARDS: Final = Path(__file__).with_name("dashboards")
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for panel, of_panel in of_panels:
             _tell(board, panel, of_panel, window, as_json=given.json)
     if given.out:
-        _draw(given.out, found, window)
+        _draw(given.out, found, prometheus, window)
     empty = [
         panel["title"] for _, of_panels in found for panel, of_panel in of_panels if not any(one.lines for one in of_panel)
     ]
@@ -71,7 +71,7 @@ def _tell(board: Board, panel: Mapping[str, Any], of_panel: Sequence[Answer], wi
             print(f"{board['uid']}: {panel['title']}\n  {query}\n  {shown}")
 
 
-def _draw(folder: Path, found: Sequence[tuple[Board, Found]], window: Window) -> None:
+def _draw(folder: Path, found: Sequence[tuple[Board, Found]], prometheus: Prometheus, window: Window) -> None:
     """A page for each dashboard, and its picture beside it."""
     from playwright.sync_api import sync_playwright
 
@@ -80,7 +80,7 @@ def _draw(folder: Path, found: Sequence[tuple[Board, Found]], window: Window) ->
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=list(CHROMIUM))
         for board, of_panels in found:
             path = folder / f"{board['uid']}.html"
-            path.write_text(page(board, of_panels, window), encoding="utf-8")
+            path.write_text(page(board, of_panels, marks(board, prometheus, window), window), encoding="utf-8")
             view = browser.new_page(viewport={"width": WIDTH, "height": 900})
             view.goto(path.resolve().as_uri())
             view.screenshot(path=path.with_suffix(".png"), full_page=True)
