@@ -166,7 +166,8 @@ def why_denied(error: BaseException) -> AccessError | None:
         errors.TopicAuthorizationFailedError: "the topic",
         errors.GroupAuthorizationFailedError: "the group",
         errors.TransactionalIdAuthorizationFailed: "the transactional id",
-        errors.ClusterAuthorizationFailedError: "the cluster",
+        # What an idempotent producer is told at its very first step.
+        errors.ClusterAuthorizationFailedError: "to write, to any topic at all",
     }
     for kind, what in kinds.items():
         if isinstance(error, kind):
