@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 import yaml
 
+from compaction_monitor.example_agent import __main__ as example_agent
 from compaction_monitor.shell import settings
 from compaction_monitor.shell.web import Access
 from tests.natively import COMPOSE, ROOT, composed, program
+from tests.test_readme import parsed
 
 # name:1.2 or longer; `latest` and a bare major move under us.
 PINNED = re.compile(r"^[a-z0-9./-]+:v?\d+\.\d+(\.\d+)?[a-z0-9.-]*$")
@@ -133,9 +135,8 @@ def test_the_mounted_settings_are_settings_and_guard_the_metrics(monkeypatch: py
     listeners = SERVICES["kafka"]["environment"]["KAFKA_ADVERTISED_LISTENERS"]
     assert f"INTERNAL://{loaded.brokers[0]}" in listeners
     for name in MONITORS:
-        mounted = {volume["target"]: volume["source"] for volume in SERVICES[name]["volumes"]}
-        assert str(loaded.datadir) in mounted
-        assert mounted[str(loaded.web_token_file and loaded.web_token_file.parent)] == "web-token"
+        assert mounted(name, str(loaded.datadir)) == f"{name}-data"
+        assert mounted(name, str(loaded.web_token_file and loaded.web_token_file.parent)) == "web-token"
         assert [port["target"] for port in SERVICES[name]["ports"]] == [loaded.web_port]
     with pytest.raises(settings.SettingsError, match="WEB_TOKEN_FILE"):
         Access.of(loaded.model_copy(update={"web_token_file": None}))
@@ -144,3 +145,60 @@ def test_the_mounted_settings_are_settings_and_guard_the_metrics(monkeypatch: py
 def test_the_agents_probe_looks_for_the_brokers_port() -> None:
     broker = SERVICES["agent"]["command"][1]
     assert f":{int(broker.rpartition(':')[2]):04X} 01" in SERVICES["agent"]["healthcheck"]["test"][-1]
+
+
+def mounted(service: str, target: str) -> str:
+    """What a service finds at a path: a file or folder of this repository, or a volume."""
+    (source,) = [volume["source"] for volume in SERVICES[service]["volumes"] if volume["target"] == target]
+    return str(source)
+
+
+def test_prometheus_finds_every_worker_its_rules_and_its_alertmanager() -> None:
+    folder = Path(mounted("prometheus", "/etc/prometheus"))
+    assert "--config.file=/etc/prometheus/prometheus.yml" in SERVICES["prometheus"]["command"]
+    config = yaml.safe_load((folder / "prometheus.yml").read_text(encoding="utf-8"))
+    workers = {job["job_name"]: job for job in config["scrape_configs"]}["compaction-monitor"]
+    port = SERVICES[MONITORS[0]]["ports"][0]["target"]
+    assert [target for group in workers["static_configs"] for target in group["targets"]] == [
+        f"{name}:{port}" for name in MONITORS
+    ]
+    # The token that the workers ask for, where this container finds it.
+    token = tomllib.loads((ROOT / "deploy" / "monitor.toml").read_text())["web_token_file"]
+    assert workers["authorization"] == {"credentials_file": token}
+    assert mounted("prometheus", str(Path(token).parent)) == "web-token"
+    assert all(list(folder.glob(pattern)) for pattern in config["rule_files"])
+    told = [group["targets"] for told in config["alerting"]["alertmanagers"] for group in told["static_configs"]]
+    assert told == [[f"alertmanager:{SERVICES['alertmanager']['ports'][0]['target']}"]]
+
+
+def test_the_bridge_tells_the_alertmanager_there_is() -> None:
+    words = SERVICES["bridge"]["command"]
+    assert words[words.index("--url") + 1] == f"http://alertmanager:{SERVICES['alertmanager']['ports'][0]['target']}"
+    assert f":{words[words.index('--web-port') + 1]}/ready" in SERVICES["bridge"]["healthcheck"]["test"][-1]
+
+
+def test_grafana_is_given_its_prometheus_and_every_dashboard() -> None:
+    provisioning = Path(mounted("grafana", "/etc/grafana/provisioning"))
+    (source,) = [yaml.safe_load(path.read_text()) for path in (provisioning / "datasources").iterdir()]
+    assert [found["url"] for found in source["datasources"]] == [
+        f"http://prometheus:{SERVICES['prometheus']['ports'][0]['target']}"
+    ]
+    (provider,) = [yaml.safe_load(path.read_text()) for path in (provisioning / "dashboards").iterdir()]
+    (path,) = [found["options"]["path"] for found in provider["providers"]]
+    dashboards = Path(mounted("grafana", path))
+    assert dashboards == ROOT / "deploy" / "grafana" / "dashboards"
+    home = Path(SERVICES["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"])
+    assert (str(home.parent), (dashboards / home.name).is_file()) == (path, True)
+
+
+def test_the_agent_works_with_its_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Any] = []
+    monkeypatch.setattr(example_agent, "_work", given.append)
+    example_agent.main(SERVICES["agent"]["command"])
+    assert [found.broker for found in given] == ["kafka:19092"]
+
+
+@each_service
+def test_commands_of_ours_are_commands(service: dict[str, Any]) -> None:
+    if "build" in service and not service["entrypoint"]:
+        parsed(tuple(service["command"]))
