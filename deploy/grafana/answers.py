@@ -97,7 +97,9 @@ class Prometheus:
 
     def window(self, range_s: float) -> Window:
         """The last so many seconds."""
-        scraped = [_seconds(target["scrapeInterval"]) for target in self.get("targets", state="active")["activeTargets"]]
+        targets = self.get("targets", state="active")["activeTargets"]
+        # The job's name has ours in it, as the rules want it.
+        scraped = [_seconds(one["scrapeInterval"]) for one in targets if "compaction-monitor" in one["labels"]["job"]]
         every = max(scraped, default=15.0)
         step = max(every, math.ceil(range_s / POINTS))
         end = time.time()

@@ -32,6 +32,7 @@ WORDS: Final[dict[str, dict[str, str]]] = {
     "{{severity}}": SEVERITIES,
     "{{state}}": SEVERITIES | STATES,
     "{{phase}}": PHASES,
+    "{{outcome}}": {"new": "green", "late": "orange", "completed": "green", "rejected": "orange", "failed": "red"},
     "{{result}}": {"committed": "green", "aborted": "red"},
     **{word: {word: color} for word, color in (("cosine", "purple"), ("spans", "green"), ("raw", "blue"))},
 }
@@ -120,7 +121,7 @@ def buckets(title: str, description: str, name: str, *, unit: str, width: int = 
     panel.calculate(False).color(color.scale(HeatmapColorScale.EXPONENTIAL).exponent(0.5))
     panel.y_axis(heatmap.YAxisConfig().unit(unit)).cell_gap(1).hide_legend().filter_values(heatmap.FilterValueRange().le(1e-9))
     counts = increase(f"{name}_bucket", "le", RATE, **matchers)
-    target = _target(0, Query(counts, "{{le}}", exemplars=True))
+    target = _target(0, Query(counts, "{{le}}"))
     return panel.with_target(target.format(PromQueryFormat.HEATMAP))
 
 

@@ -19,6 +19,7 @@ from tests.grafana.lint import RULES, Fault, exclusions, lint, panels, parse, se
 Board = dict[str, Any]
 BOARDS: dict[str, Board] = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in FOLDER.glob("*.json")}
 EXCLUDED = exclusions(FOLDER / ".lint")
+ROOT = FOLDER.parents[2]
 PROVISIONING = FOLDER.with_name("provisioning")
 each_board = pytest.mark.parametrize("board", BOARDS.values(), ids=BOARDS)
 
@@ -153,7 +154,9 @@ def test_findings_are_marked_over_every_panel(board: Board) -> None:
 
 def test_provisioning_finds_the_dashboards_and_exemplars_lead_somewhere() -> None:
     providers = yaml.safe_load((PROVISIONING / "dashboards" / "compaction-monitor.yaml").read_text(encoding="utf-8"))
-    assert [one["options"]["path"] for one in providers["providers"]] == ["/etc/grafana/dashboards/compaction-monitor"]
+    (path,) = (one["options"]["path"] for one in providers["providers"])
+    mounted = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))["services"]["grafana"]["volumes"]
+    assert f"./{FOLDER.relative_to(ROOT).as_posix()}:{path}:ro" in mounted
     sources = yaml.safe_load((PROVISIONING / "datasources" / "compaction-monitor.yaml").read_text(encoding="utf-8"))
     source = sources["datasources"][0]
     assert (source["type"], source["isDefault"]) == ("prometheus", True)
