@@ -9,6 +9,7 @@ import shutil
 import stat
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -104,8 +105,8 @@ class Image:
 
     def _run(self, rest: str) -> None:
         command = self.inside(rest)
-        # The image's Python is this one; the image's users are kept below the root.
-        command = command.replace("python -m venv", f"{shlex.quote(sys.executable)} -m venv")
+        # The image's users are kept below the root.
+        command = command.replace("python -m venv", f"{shlex.quote(python())} -m venv")
         command = re.sub(r"\b((?:user|group)add) ", rf"\1 --prefix {self.root} ", command)
         ran = subprocess.run(["sh", "-ec", command], cwd=self.workdir, capture_output=True, text=True, check=False)
         assert ran.returncode == 0, f"{command}\n{ran.stdout}{ran.stderr}"
@@ -119,6 +120,18 @@ class Image:
         command = [found, *arguments]
         environment = {**ours, **self.env, **env}
         return subprocess.run(command, cwd=self.root, env=environment, capture_output=True, text=True, check=False, timeout=120)
+
+
+def python() -> str:
+    """The image's Python if it is here, as on its path or pyenv's, else this one."""
+    (release,) = {found[1] for base in of("FROM") if (found := re.match(r"python:(3\.\d+)", base))}
+    here = [f"python{release}", *map(str, Path.home().glob(f".pyenv/versions/{release}.*/bin/python"))]
+    for candidate in here:
+        with suppress(OSError):
+            shown = subprocess.run([candidate, "--version"], capture_output=True, text=True, check=False)
+            if shown.stdout.startswith(f"Python {release}."):
+                return candidate
+    return sys.executable
 
 
 def _words(form: str) -> list[str]:
