@@ -37,7 +37,9 @@ EXTRAS = {
     "yaml",
 }
 
-CLIENTS = {f"compaction_events.{name}" for name in ("consumer", "controller", "delivery", "emitter", "security", "tracing")}
+CLIENTS = {f"compaction_events.{name}" for name in ("consumer", "controller", "delivery", "emitter", "security")}
+# Of the extra [otel], in an agent; the worker's does without.
+TRACING = "compaction_events.tracing"
 # Everything between Kafka and the pure middle.
 SHELL = "compaction_monitor.shell"
 FAUST = {
@@ -76,7 +78,7 @@ MAY_IMPORT = {
     "aiokafka": FAUST | CLIENTS | {f"{SHELL}.{name}" for name in ("client", "letters", "topics")},
     "prometheus_client": {"compaction_monitor.shell.metrics"},
     "numpy": ARRAYS,
-    "opentelemetry": {"compaction_events.tracing", f"{SHELL}.tracing"},
+    "opentelemetry": {TRACING, f"{SHELL}.tracing"},
 }
 # A clock, the environment, logs, the network, chance: a pure function has none of them.
 IMPURE = {"asyncio", "logging", "os", "random", "secrets", "socket", "subprocess", "threading", "time"}
@@ -186,7 +188,7 @@ def test_the_base_install_needs_two_libraries(unpacked: Path) -> None:
 
 
 def test_the_base_install_loads_no_extra(unpacked: Path, tmp_path: Path) -> None:
-    own = (".adapters", ".simulate")
+    own = (".adapters", ".simulate", TRACING)
     base = [name for name, _ in modules() if not is_outside(name) and name not in CLIENTS and not any(x in name for x in own)]
     code = f"""
 import importlib, sys

@@ -135,12 +135,12 @@ def decode(value: bytes | None, headers: Headers = (), key: bytes | None = None,
             traceparent = content if content and len(content) <= MAX_TRACEPARENT_BYTES else None
     if content_type is not None and content_type[: len(STRUCTURED)].lower() == STRUCTURED:
         # First: a structured record may carry the headers of binary mode too.
-        event, given_id = _structured(_object(value), given_id)
+        event, given_id, traceparent = _structured(_object(value), given_id, traceparent)
     elif kind is not None:
         model = _BY_CE_TYPE.get(kind) or _model(_text("ce_type", kind))
         event = _validated(model, value)
     else:
-        event, given_id = _plain(value, given_id)
+        event, given_id, traceparent = _plain(value, given_id, traceparent)
     if check_key and key != event.session_id.encode():
         raise ContractError(Reason.wrong_key, [Fault("key", shown(key), f"the session_id, {shown(event.session_id)}")])
     return Decoded(event, ce_id(event) if given_id is None else _ce_id(given_id), traceparent)
@@ -194,7 +194,10 @@ def _json(found: dict[str, Any]) -> bytes:
         raise ContractError(Reason.not_json, [Fault("value", str(error)[:120], "less nesting")]) from None
 
 
-def _structured(envelope: dict[str, Any], given_id: bytes | None) -> tuple[Fact, bytes | None]:
+_Parts = tuple[Fact, bytes | None, bytes | None]  # the event, its id, its trace
+
+
+def _structured(envelope: dict[str, Any], given_id: bytes | None, traceparent: bytes | None) -> _Parts:
     model = _model(envelope.get("type"))
     data = envelope.get("data")
     if not isinstance(data, dict):
@@ -204,17 +207,20 @@ def _structured(envelope: dict[str, Any], given_id: bytes | None) -> tuple[Fact,
         if not isinstance(found, str) or not found:
             raise ContractError(Reason.invalid_field, [Fault("id", shown(found), "non-empty text")])
         given_id = found.encode()
-    return _validated(model, _json(data)), given_id
+    trace = envelope.get("traceparent")
+    if traceparent is None and isinstance(trace, str) and trace.isascii() and len(trace) <= MAX_TRACEPARENT_BYTES:
+        traceparent = trace.encode() or None
+    return _validated(model, _json(data)), given_id, traceparent
 
 
-def _plain(value: bytes, given_id: bytes | None) -> tuple[Fact, bytes | None]:
+def _plain(value: bytes, given_id: bytes | None, traceparent: bytes | None) -> _Parts:
     found = _object(value)
     if "specversion" in found and "data" in found:
-        return _structured(found, given_id)
+        return _structured(found, given_id, traceparent)
     model = _model(found.get("type"))
     if found["type"] != model.model_fields["type"].default:  # the long name, in a plain record
         value = _json(found | {"type": model.model_fields["type"].default})
-    return _validated(model, value), given_id
+    return _validated(model, value), given_id, traceparent
 
 
 def _validated(model: type[Fact], value: bytes) -> Fact:

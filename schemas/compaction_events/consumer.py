@@ -56,6 +56,7 @@ class _Buffered(NamedTuple):
     offset: int
     written_ms: int
     ce_id: str
+    traceparent: bytes | None
     finding: Finding
 
 
@@ -141,6 +142,11 @@ class FindingsConsumer:
     def place(self) -> Place | None:
         """Where the finding is that was handed out last."""
         return self._place
+
+    @property
+    def traceparent(self) -> bytes | None:
+        """The trace context of the finding that was handed out last."""
+        return None if self._current is None else self._current.traceparent
 
     @property
     def caught_up(self) -> bool:
@@ -293,7 +299,7 @@ class FindingsConsumer:
         self._next[tp] = record.offset + 1
         known = record.offset < self._known_before.get(tp, 0)
         try:
-            event, ce_id, _ = decode(record.value, record.headers, record.key)
+            event, ce_id, traceparent = decode(record.value, record.headers, record.key)
             if not isinstance(event, FINDING_TYPES):
                 raise ContractError(Reason.wrong_topic, [Fault("type", event.type, "a finding")])
         except ContractError as error:
@@ -306,7 +312,7 @@ class FindingsConsumer:
             return
         self._repeats += repeated
         if not repeated:
-            self._buffer.append(_Buffered(tp, record.offset, record.timestamp, ce_id, cast("Finding", event)))
+            self._buffer.append(_Buffered(tp, record.offset, record.timestamp, ce_id, traceparent, cast("Finding", event)))
 
     async def _step_over(self) -> None:
         """Read each partition record by record, up to the one that cannot be read, and go on after that.

@@ -123,6 +123,7 @@ class Controller:
         self._answers: Bounded[str, RemediationAcknowledged] = Bounded(REMEMBERED_ORDERS)
         # The last publication that was taken back: an order that had to give way comes again, as the next.
         self._withdrawn: Bounded[str, float] = Bounded(REMEMBERED_ORDERS)
+        self._traceparent: bytes | None = None  # of the order at hand
         self.stats: Counter[str] = Counter()
         self._ready = threading.Event()
 
@@ -170,10 +171,11 @@ class Controller:
     async def _take(self, order: RemediationRequested, findings: FindingsConsumer, emitter: Emitter) -> None:
         if not self._mine(order):
             return
+        self._traceparent = findings.traceparent
         known = self._answers.get(order.id)
         if known is not None and known.status in FINAL:
             self.stats["repeated"] += 1
-            emitter.emit(known)
+            emitter.emit(known, traceparent=self._traceparent)
         elif dropped := self._why_dropped(order, findings):
             self.stats[dropped] += 1
             return
@@ -231,7 +233,7 @@ class Controller:
         )
         self._answers[order.id] = answer
         self.stats[status] += 1
-        emitter.emit(answer)
+        emitter.emit(answer, traceparent=self._traceparent)
 
     async def _recall(self) -> None:
         """What earlier runs answered lately, from the outcomes themselves."""

@@ -64,6 +64,8 @@ class Emitter:
         exit_timeout_s: How long `close` waits for delivery.
         strict: Raise `ContractError` for an invalid event: for tests of an agent.
         clock: Gives the time of events that have none, aware; by default the machine's.
+        traceparent: Gives the W3C trace context of an event, in the thread that reports it;
+            `compaction_events.tracing.traceparent` gives that of OpenTelemetry's current span.
         security: What is shown to the broker.
         kafka: Arguments of `aiokafka.AIOKafkaProducer`: `compression_type`, `request_timeout_ms`, …
 
@@ -89,6 +91,7 @@ class Emitter:
         exit_timeout_s: float = 5.0,
         strict: bool = False,
         clock: Callable[[], datetime] | None = None,
+        traceparent: Callable[[], bytes | None] | None = None,
         security: Security | None = None,
         **kafka: Any,
     ) -> None:
@@ -99,6 +102,7 @@ class Emitter:
             raise ValueError("the clock gives a time without zone; allowed: aware times")
         self._topics = dict.fromkeys(EVENT_TYPES, topic) | dict.fromkeys(OUTCOME_TYPES, outcomes_topic)
         self._source = source or agent
+        self._traceparent = traceparent
         self._limits = (max_events, max_bytes)
         self._exit_timeout_s = exit_timeout_s
         self._strict = strict
@@ -121,6 +125,10 @@ class Emitter:
     def emit(self, fact: Fact, *, traceparent: bytes | None = None) -> bool:
         """Queue an event; False when it was dropped at once (`stats` has the reason).
 
+        Args:
+            fact: What happened.
+            traceparent: W3C trace context; by default what the emitter's `traceparent` gives.
+
         Raises:
             ContractError: It is no event an agent reports, or too large; only when `strict`.
         """
@@ -129,6 +137,8 @@ class Emitter:
             allowed = "a fact of an agent or a controller"
             return self._refuse(ContractError(Reason.unknown_type, [Fault("event", type(fact).__name__, allowed)]))
         try:
+            if traceparent is None and self._traceparent is not None:
+                traceparent = self._traceparent()
             record = encode(fact, source=self._source, traceparent=traceparent)
         except Exception as error:  # noqa: BLE001 - an observer must never break the agent
             log.warning("an event could not be encoded: %s", type(error).__name__)

@@ -137,6 +137,30 @@ def test_a_wild_traceparent_does_not_travel_on(traceparent: bytes | None) -> Non
     assert decode(body(), [("traceparent", traceparent)], check_key=False).traceparent is None
 
 
+@pytest.mark.parametrize(
+    ("attribute", "header", "read"),
+    [
+        ("00-1-2-01", None, b"00-1-2-01"),
+        ("00-1-2-01", b"00-9-9-01", b"00-9-9-01"),
+        ("x" * (MAX_TRACEPARENT_BYTES + 1), None, None),
+        ("ü", None, None),
+        ("", None, None),
+        (7, None, None),
+        (None, None, None),
+    ],
+)
+def test_a_structured_record_has_its_trace_inside(attribute: Any, header: bytes | None, read: bytes | None) -> None:
+    envelope = {
+        "specversion": "1.0",
+        "type": ce_type(ENDED),
+        "data": orjson.loads(encode(ENDED).value),
+        "traceparent": attribute,
+    }
+    headers = [*STRUCTURED, *([] if header is None else [("traceparent", header)])]
+    for sent in (headers, headers[len(STRUCTURED) :]):
+        assert decode(orjson.dumps(envelope), sent, check_key=False).traceparent == read
+
+
 def test_a_record_of_the_largest_size_is_read() -> None:
     value = body(padding="x" * (MAX_RECORD_BYTES - len(body(padding=""))))
     assert len(value) == MAX_RECORD_BYTES

@@ -25,6 +25,7 @@ from compaction_monitor.effects import PROGRESS, Effects, Partition, Standing
 from compaction_monitor.shell.metrics import Metrics
 from compaction_monitor.shell.settings import Settings
 from compaction_monitor.shell.store import PartitionStore, StoreError
+from compaction_monitor.shell.tracing import BatchSpans
 from compaction_monitor.shell.transactions import Aborted, Fenced, Transactor
 from compaction_monitor.state.session import NewerStateError
 
@@ -107,6 +108,7 @@ class Lane:
         self._core, self._store, self._transactor, self._consumer = core, store, transactor, consumer
         self._outlets, self._settings, self._metrics = outlets, settings, metrics
         self._ticks_from, self._turn, self._end_process = dict(ticks_from), turn, end_process
+        self._spans = BatchSpans(settings.app_id)
         self._waiting: deque[Any] = deque()
         self._wake = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -272,7 +274,9 @@ class Lane:
         return effects
 
     def _measure(self, records: list[Any], effects: Effects, begun: float, fault: str | None) -> None:
-        self._metrics.committed(self.partition, len(records), self._loop.time() - begun)
+        took_s = self._loop.time() - begun
+        self._metrics.committed(self.partition, len(records), took_s)
+        self._spans.committed(self.partition, records, effects, took_s)
         self.watermark_ms = max(self.watermark_ms, records[-1].timestamp)
         if fault is not None:
             self._metrics.undecodable(records[0].topic, len(records))
