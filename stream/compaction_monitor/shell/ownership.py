@@ -15,13 +15,13 @@ from aiokafka.errors import KafkaError
 from faust.types import TP
 
 from compaction_monitor.effects import PROGRESS, Core
-from compaction_monitor.shell.lanes import EX_CONFIG, Lane, Outlets, decode_progress
+from compaction_monitor.shell.lanes import EX_CONFIG, EX_FENCED, Lane, Outlets, decode_progress
 from compaction_monitor.shell.metrics import Metrics
 from compaction_monitor.shell.settings import Settings
 from compaction_monitor.shell.settling import GRACE_S, Refusal, settle, unsettled
-from compaction_monitor.shell.store import Stores
+from compaction_monitor.shell.store import StoreError, Stores
 from compaction_monitor.shell.transactions import Transactor, stop_all
-from compaction_monitor.state.session import NewerStateError
+from compaction_monitor.state.session import StateError
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class Ownership:
         wanted = {partition: self._transactor(partition) for partition in {tp.partition for tp in changelogs}}
         self._transactors = wanted
         limit_s = self._settings.transaction_timeout_s + GRACE_S
-        self._hold("the last transaction of the partitions' earlier owners has not ended, or no broker answers")
+        self._held = "the last transaction of the partitions' earlier owners has not ended, or no broker answers"
         try:
             async with asyncio.timeout(limit_s):
                 await asyncio.gather(*(self._start(transactor) for transactor in wanted.values()))
@@ -129,7 +129,10 @@ class Ownership:
         try:
             for partition in partitions:
                 self.lanes[partition] = self._lane(partition, starts, ends)
-        except (Refusal, NewerStateError) as exc:
+        except StoreError as exc:
+            self._end_process(EX_FENCED, str(exc))
+            return False
+        except (Refusal, StateError) as exc:
             self._end_process(EX_CONFIG, str(exc))
             return False
         self.phase = "working"
