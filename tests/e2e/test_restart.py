@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
@@ -94,7 +95,8 @@ async def test_ended_in_the_middle_is_as_never_ended(
         await eventually(watch.at_the_end, 180, what="everything read")
 
     async def sent_again() -> bool:
-        return b"sent_again" in (await struck.get("/metrics"))[1]
+        page = (await struck.get("/metrics"))[1].decode()
+        return re.search(r'^compaction_orders_total\{.*status="sent_again"\} [1-9]', page, re.MULTILINE) is not None
 
     await eventually(sent_again, 60, what="an order sent again by a tick", every_s=0.2)
     struck.signal(signal.SIGTERM)
