@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from types import TracebackType
 from typing import Any, Self
 
@@ -21,6 +21,8 @@ from compaction_monitor.shell.settings import Settings
 
 MAX_IN_FLIGHT = 2_000
 POLL_MS = 200
+# A person waits. A broker that is there answers at once; the library itself waits for its request time-out, 40 s.
+CONNECT_S = 10.0
 
 
 class BrokerError(RuntimeError):
@@ -29,6 +31,14 @@ class BrokerError(RuntimeError):
     def __init__(self, message: str, *, unreachable: bool = False) -> None:
         super().__init__(message)
         self.unreachable = unreachable
+
+
+class SilentBrokerError(BrokerError):
+    """Somebody takes the connection and says nothing: no broker, one with another listener there, or one that hangs."""
+
+    def __init__(self, settings: Settings) -> None:
+        where = ", ".join(settings.brokers)
+        super().__init__(f"no broker answers at {where} within {CONNECT_S:g} s, though the port is open", unreachable=True)
 
 
 class MissingTopicsError(BrokerError):
@@ -58,7 +68,12 @@ async def admin(settings: Settings) -> AsyncIterator[AIOKafkaAdminClient]:
         BrokerError: No broker answers, or it refused.
     """
     with translated(settings):
-        async with topics.connect(**settings.client_options()) as connected:
+        async with AsyncExitStack() as stack:
+            try:
+                async with asyncio.timeout(CONNECT_S):
+                    connected = await stack.enter_async_context(topics.connect(**settings.client_options()))
+            except TimeoutError as error:
+                raise SilentBrokerError(settings) from error
             yield connected
 
 

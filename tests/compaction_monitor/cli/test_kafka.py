@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 
 from compaction_events.builders import SESSION, at, completed, started, stated
@@ -22,6 +24,7 @@ from compaction_monitor.cli.sources import EVENTS, Item
 from compaction_monitor.cli.watching import Filter, finding_text
 from compaction_monitor.fold import fold
 from compaction_monitor.rules import Rules
+from compaction_monitor.shell import client
 from compaction_monitor.state.session import Session
 from tests.compaction_monitor.cli.conftest import Record, Run
 
@@ -40,6 +43,16 @@ CLIENTS = ("ingest events.jsonl", "replay events.jsonl --speed 0", "watch", "top
 def test_no_broker_answers(run: Run, record: Record, command: str) -> None:
     record([started(), completed(1)])
     assert run(*command.split(), "--broker", NOBODY, "--json") == (Code.unreachable, "", UNREACHABLE)
+
+
+@pytest.mark.parametrize("command", CLIENTS)
+def test_a_port_that_is_open_and_says_nothing(run: Run, record: Record, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "CONNECT_S", 0.2)
+    record([started(), completed(1)])
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        where = f"127.0.0.1:{silent.getsockname()[1]}"
+        told = UNREACHABLE.replace(f"{NOBODY}.", f"{where} within 0.2 s, though the port is open.")
+        assert run(*command.split(), "--broker", where, "--json") == (Code.unreachable, "", told)
 
 
 @pytest.mark.parametrize("command", CLIENTS)
