@@ -94,8 +94,8 @@ def _add_agent(app: WorkerApp, settings: Settings) -> None:
 
     @app.agent(inputs, name="inputs")  # type: ignore[untyped-decorator]  # faust is partly untyped
     async def inputs_agent(stream: Any) -> None:
-        # `noack`: in Faust an exception, or a cancellation, in the loop's body acknowledges the event. A lane does it
-        # after its commit, and nothing here can raise.
+        # `noack`: in Faust an exception, or a cancellation, in the loop's body acknowledges the event, and with `noack` too
+        # (#527). A lane does it after its commit, and nothing here can raise.
         async for event in stream.noack().events():
             app.owned.deliver(event.message)
 
@@ -112,7 +112,7 @@ def _configuration(settings: Settings) -> dict[str, Any]:
         # A static member: a restart within the session timeout moves no partition.
         "consumer_group_instance_id": settings.worker,
         # Recovery begins before the first offset that a compacted changelog still has; with "latest", Faust's default
-        # here, it would be sent to the end.
+        # here, it would be sent to the end (#651).
         "consumer_auto_offset_reset": "earliest",
         "consumer_max_fetch_size": settings.fetch_max_bytes,
         "datadir": settings.datadir,

@@ -4,7 +4,8 @@ Rows are never written through Faust's table API: a worker's transaction carries
 the stores are written after it. What is used of Faust here: which changelog partitions are ours, from where to where
 they are to be read, and when the streams may go on.
 
-Rests on Faust 0.15.3; the fact is next to the line that needs it.
+Rests on Faust 0.15.3; the fact is next to the line that needs it, with the number of the report to faust-streaming/faust
+(or robinhood/faust, where it says so) that describes it.
 """
 
 from __future__ import annotations
@@ -71,7 +72,8 @@ class BatchRecovery(Recovery):  # type: ignore[misc]  # faust is partly untyped
     async def _build_highwaters(self, consumer: Any, tps: set[TP], destination: Any, title: str) -> None:
         if title == "active":
             self.signal_recovery_end.clear()
-            # Before the ends are read: see `transactions`.
+            # Before the ends are read: see `transactions`. They are asked of the broker: what the consumer itself knows of
+            # them is None during a rebalance (robinhood/faust #658), which reads as a store ahead of its changelog (#158).
             await self.app.owned.claim(frozenset(tps))
         await super()._build_highwaters(consumer, tps, destination, title)
 
@@ -83,7 +85,8 @@ class BatchRecovery(Recovery):  # type: ignore[misc]  # faust is partly untyped
     @Service.task  # type: ignore[untyped-decorator]  # mode is partly untyped
     async def _slurp_changelogs(self) -> None:
         # In place of Faust's, which counts on the offset of the last record: a changelog ends in a marker, whose offset
-        # no record has, and it waits for ever. A batch's offset is the position it reaches, less one.
+        # no record has, and it waits for ever (#47, and #176 where compaction took the last one). A batch's offset is the
+        # position it reaches, less one.
         queue = self.tables.changelog_queue
         while not self.should_stop:
             try:
@@ -123,7 +126,9 @@ class BatchRecovery(Recovery):  # type: ignore[misc]  # faust is partly untyped
                 await self.app.consumer.rewind({tp: self.active_offsets[tp] + 1})
 
     async def _seek_offsets(self, consumer: Any, tps: set[TP], offsets: Any, title: str) -> None:
-        # To a new lineage, so that what was fetched before is not taken for the first batch.
+        # To a new lineage, so that what was fetched before is not taken for the first batch. Where compaction or retention
+        # has taken the position itself, the consumer begins at the earliest that is left (`app`: #176, #651), and an empty
+        # changelog is at its end already (#597).
         await consumer.rewind({tp: max(offsets[tp], 0) for tp in tps})
 
     async def on_recovery_completed(self, generation_id: int = 0) -> None:

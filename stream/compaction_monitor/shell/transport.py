@@ -7,7 +7,8 @@ lineage of that partition and seeks back. Batches of an older lineage are discar
 
 The positions, not the offsets of records, tell a hole: transaction markers and compaction leave gaps between offsets.
 
-Rests on Faust 0.15.3 and aiokafka 0.14.0; the fact is next to the line that needs it.
+Rests on Faust 0.15.3 and aiokafka 0.14.0; the fact is next to the line that needs it, with the number of the report to
+faust-streaming/faust (or robinhood/faust, where it says so) that describes it.
 """
 
 from __future__ import annotations
@@ -86,7 +87,8 @@ class Consumer(driver.Consumer):  # type: ignore[misc]  # faust is partly untype
         batches = await self._thread.fetch(wanted, timeout if len(wanted) == len(active) else 0.02)
         for tp, batch in batches.items():
             # Faust seeks to the committed offsets when the flow stopped meanwhile; that is a rewind of its own. What is
-            # not handed out here is a hole that the reader of the next batch sees.
+            # not handed out here is a hole that the reader of the next batch sees. Stock Faust goes on behind it: #216,
+            # #221 (events skipped after a rebalance).
             if not self.flow_active or self.should_stop:
                 return
             yield tp, self._message(tp, batch)
@@ -109,7 +111,8 @@ class Consumer(driver.Consumer):  # type: ignore[misc]  # faust is partly untype
             pass
 
     async def _drain_messages(self, fetcher: Any) -> None:
-        # Faust's own keeps a read offset per partition and silently drops messages below it, which a rewind races with.
+        # Faust's own keeps a read offset per partition and silently drops messages below it, which a rewind races with
+        # (#318: nothing is committed any more after two rebalances).
         try:
             while not (self.should_stop or fetcher.should_stop):
                 async for _, message in self.getmany(timeout=1.0):
@@ -134,7 +137,8 @@ class Consumer(driver.Consumer):  # type: ignore[misc]  # faust is partly untype
         return True
 
     async def force_commit(self, topics: Any = None, start_new_transaction: bool = True) -> bool:
-        # Faust's own can commit past an unacknowledged record and counts a failed commit as done.
+        # Faust's own can commit past an unacknowledged record (#312, again since #378: #606) and counts a failed commit as
+        # done.
         assigned = self.assignment()
         offsets = {
             tp: offset for tp, offset in self._acknowledged.items() if tp in assigned and offset != self._committed_offset[tp]
@@ -151,8 +155,8 @@ class Consumer(driver.Consumer):  # type: ignore[misc]  # faust is partly untype
         await self.rewind(self.transport.positions())
 
     async def wait_empty(self) -> None:
-        # Without a limit in Faust. By now the worker has ended the transactions under way, within its own limit, and
-        # nothing else may be waited for: what is not acknowledged is read again.
+        # Without a limit in Faust (robinhood/faust #402, #133). By now the worker has ended the transactions under way,
+        # within its own limit, and nothing else may be waited for: what is not acknowledged is read again.
         for tp in list(self._outstanding):
             self.drop(tp)
         self._unacked_messages.clear()
