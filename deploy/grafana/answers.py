@@ -59,13 +59,11 @@ class Window(NamedTuple):
         """The query as it is sent: variables replaced, nothing narrowed.
 
         >>> Window(0, 3600, 30, 60).fill('rate(a{job=~"$job"}[$__rate_interval])')
-        'rate(a{job=~".+"}[60s])'
+        'rate(a{job=~".+"}[60000ms])'
         """
-        known = {
-            "__rate_interval": f"{self.rate_s:g}s",
-            "__range": f"{self.end - self.start:g}s",
-            "__interval": f"{self.step:g}s",
-        }
+        lengths = {"__rate_interval": self.rate_s, "__range": self.end - self.start, "__interval": self.step}
+        # Prometheus takes no fractions.
+        known = {name: f"{round(1_000 * seconds)}ms" for name, seconds in lengths.items()}
         return _VARIABLE.sub(lambda found: known.get(found[1] or found[2], ".+"), query)
 
 
