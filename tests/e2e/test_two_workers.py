@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import re
 import signal
@@ -51,6 +52,20 @@ async def shared_out(pair: list[WorkerProcess], eventually: Eventually) -> None:
         return [await owned(worker) for worker in pair] == [PARTITIONS // 2] * 2
 
     await eventually(both_own, 60, what="both workers with half of the partitions", every_s=0.2)
+
+
+async def test_each_says_what_it_is_ready_for(made: Kafka, pair: list[WorkerProcess], eventually: Eventually) -> None:
+    del made
+    await shared_out(pair, eventually)
+
+    def told() -> list[list[int]]:
+        last = [line for worker in pair for line in worker.told_ready()[-1:]]
+        return [json.loads(part) for line in last for part in re.findall(r"^partitions (\[.*\]) of 4;", line)]
+
+    def shared() -> bool:
+        return sorted(partition for owned in told() for partition in owned) == list(range(PARTITIONS))
+
+    await eventually(shared, 10, what="two lines that name all partitions between them")
 
 
 async def send_slowly(broker: Kafka, app_id: str, keys: list[bytes]) -> None:

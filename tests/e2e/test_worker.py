@@ -83,6 +83,14 @@ async def test_transactional_input_reaches_its_end(
     assert "going back" not in worker.log_path.read_text()
 
 
+async def test_one_line_says_that_it_is_ready(made: Broker, new_worker: NewWorker, eventually: Eventually) -> None:
+    worker = new_worker()
+    worker.start()
+    told = await eventually(lambda: worker.told_ready(), 20, what="the line")
+    assert told == [f"all 4 partitions; http://127.0.0.1:{worker.port}"]
+    assert await worker.ready()
+
+
 async def test_health_and_metrics_tell_the_truth(
     made: Broker, app_id: str, new_worker: NewWorker, eventually: Eventually
 ) -> None:

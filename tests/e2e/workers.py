@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -84,6 +85,10 @@ class WorkerProcess:
 
     def tail(self, lines: int = 40) -> str:
         return "\n".join(self.log_path.read_text(errors="replace").splitlines()[-lines:])
+
+    def told_ready(self) -> list[str]:
+        """What it said each time that it was ready."""
+        return re.findall(r" ready: (.*)", self.log_path.read_text(errors="replace"))
 
     async def get(self, path: str) -> tuple[int, bytes]:
         """Status and body; status 0 when nobody answers."""

@@ -32,7 +32,7 @@ from compaction_monitor.shell.app import make_app, new_event_loop
 from compaction_monitor.shell.lanes import EX_CONFIG, EX_FENCED, EX_SOFTWARE
 from compaction_monitor.shell.settings import Settings, SettingsError
 from compaction_monitor.shell.settling import Refusal
-from compaction_monitor.shell.store import StoreError
+from compaction_monitor.shell.store import DamagedStoreError, StoreError
 from compaction_monitor.shell.web import Access, WebServer
 
 log = logging.getLogger(__name__)
@@ -55,6 +55,7 @@ class _Process:
         self._settings = settings
         self._code: int | None = None
         self._reason = ""
+        self._address = ""
         self._over = asyncio.Event()
         self._ended = threading.Event()
         access = Access.of(settings)
@@ -90,10 +91,11 @@ class _Process:
         try:
             port = await self._web.start()
             scheme = "https" if self._settings.web_certfile else "http"
-            log.info("web server on %s://%s:%d", scheme, self._settings.web_host, port)
+            self._address = f"{scheme}://{self._settings.web_host}:{port}"
+            log.info("web server on %s", self._address)
         except OSError as exc:
             self.exit(EX_CONFIG, f"web_host, web_port {self._settings.web_host}:{self._settings.web_port}: {exc.strerror}")
-        tasks = [loop.create_task(self._start()), loop.create_task(self._look_for_a_crash())]
+        tasks = [loop.create_task(self._start()), loop.create_task(self._look_at_the_app())]
         threading.Thread(target=self._look_for_a_pause, name="pauses", daemon=True).start()
         await self._over.wait()
         for task in tasks:
@@ -123,11 +125,16 @@ class _Process:
             log.exception("the app failed")
             self.exit(EX_SOFTWARE, repr(exc))
 
-    async def _look_for_a_crash(self) -> None:
+    async def _look_at_the_app(self) -> None:
+        told: list[int] | None = None
         while True:
             await asyncio.sleep(HEARTBEAT_S)
             if self._app.crashed:
                 self._crashed()
+            owned = sorted(self._app.owned.lanes)
+            if owned != told and not self._app.owned.unready():
+                log.info("ready: %s; %s", _listed(owned, self._settings.partitions), self._address)
+                told = owned
 
     def _look_for_a_pause(self) -> None:
         """Notice that the process was paused: another worker may own its partitions since, and has their state.
@@ -148,6 +155,8 @@ class _Process:
             path = self._settings.datadir / self._settings.app_id
             detail = " ".join(str(reason).split())  # Faust's are several lines long
             self.exit(EX_CONFIG, f"the local store below {path} is ahead of its changelog, which lost data: {detail}")
+        elif isinstance(reason, DamagedStoreError):
+            self.exit(EX_FENCED, str(reason))
         elif isinstance(reason, Refusal | StoreError):
             self.exit(EX_CONFIG, str(reason))
         elif reason is not None and (denied := why_denied(reason)):
@@ -156,6 +165,13 @@ class _Process:
             self.exit(EX_UNAVAILABLE, f"the brokers do not answer, or refuse: {reason!r}")
         else:
             self.exit(EX_SOFTWARE, f"Faust ended: {reason!r}")
+
+
+def _listed(owned: list[int], partitions: int) -> str:
+    """What this worker has of all partitions, in words."""
+    if not owned:
+        return f"no partition; other workers have all {partitions}"
+    return f"all {partitions} partitions" if len(owned) == partitions else f"partitions {owned} of {partitions}"
 
 
 async def check_topics(settings: Settings, changelogs: set[str]) -> None:
