@@ -11,7 +11,7 @@ ARGS ?=
 KILLS ?= 20
 RECORDS ?= 100000
 
-.PHONY: help demo test test-portable chaos fuzz bench dashboards lint format clean
+.PHONY: help demo test test-portable chaos fuzz bench dashboards lint format lock sbom audit clean
 
 help:
 	@echo "make demo           a session that goes wrong, through a broker and a worker, on this machine"
@@ -23,6 +23,9 @@ help:
 	@echo "make dashboards     write Grafana's JSON from the code in deploy/grafana"
 	@echo "make lint           ruff and mypy"
 	@echo "make format         let ruff lay out the code"
+	@echo "make lock           what the image installs, anew: requirements.lock, requirements-build.lock (ARGS=--upgrade)"
+	@echo "make sbom           dist/sbom.json: the bill of materials (CycloneDX) of what is locked"
+	@echo "make audit          known vulnerabilities of what is locked; 69 when the source of advisories cannot tell"
 	@echo "make clean          remove the virtual environment and all caches in this folder"
 
 demo: $(VENV)/.demo
@@ -54,6 +57,22 @@ lint: $(VENV)/.dev
 format: $(VENV)/.dev
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format .
+
+# uv keeps what is pinned already, as long as it fits.
+LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	--custom-compile-command 'make lock'
+
+lock: $(VENV)/.dev
+	@$(LOCK) $(ARGS) pyproject.toml --extra monitor --output-file requirements.lock
+	@echo hatchling | $(LOCK) $(ARGS) - --output-file requirements-build.lock
+
+sbom: $(VENV)/.dev
+	@mkdir -p dist
+	@$(BIN)/python -m cyclonedx_py requirements --output-reproducible --pyproject pyproject.toml --output-file dist/sbom.json \
+		requirements.lock
+
+audit: $(VENV)/.dev
+	@$(BIN)/python -m deploy.audit $(ARGS)
 
 clean:
 	rm -rf .venv* .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
