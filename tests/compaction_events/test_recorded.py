@@ -13,7 +13,7 @@ from compaction_events.background import Background
 from compaction_events.bounded import Bounded
 from compaction_events.codec import encode
 from compaction_events.errors import ContractError, Reason
-from compaction_events.recorded import read_events
+from compaction_events.recorded import read_events, read_lines
 
 FIRST, SECOND = builders.started(), builders.completed(1)
 
@@ -32,6 +32,13 @@ def test_events_in_order_and_faults_by_line(path: Path) -> None:
     assert [one.event for one in found] == [FIRST, FIRST, SECOND]
     assert [one.ce_id for one in found][1] == "x"
     assert faults == {4: Reason.not_json}
+
+
+def test_lines_with_their_numbers_and_sizes(path: Path) -> None:
+    found = list(read_lines(path))
+    assert [number for number, _, _ in found] == [1, 3, 4, 5]
+    assert sum(size for _, size, _ in found) == path.stat().st_size - 1  # the empty line is passed over
+    assert [isinstance(read, ContractError) for _, _, read in found] == [False, False, True, False]
 
 
 def test_without_a_taker_the_first_fault_names_its_line(path: Path) -> None:

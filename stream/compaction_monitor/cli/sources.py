@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import orjson
 
-from compaction_events.codec import TYPE_PREFIX, TYPES, Decoded, decode
+from compaction_events.codec import TYPE_PREFIX, TYPES, Decoded
 from compaction_events.errors import ContractError, Fault, Reason
 from compaction_events.facts import Fact, RoundCompleted
 from compaction_events.findings import FINDING_TYPES
+from compaction_events.recorded import read_lines
 from compaction_monitor.cli.exits import Code, Problem, extra
 from compaction_monitor.report.document import SessionReport
 from compaction_monitor.rules import Rules
@@ -136,12 +137,16 @@ class Sources:
 
     def _read_events(self, path: Path, advance: Callable[[int], None]) -> Iterator[Item]:
         files = (str(path),)
-        for number, raw, decoded in read_events(path):
-            advance(len(raw))
-            if isinstance(decoded, ContractError):
-                self.bad_lines.append(BadLine(path, number, decoded))
-            else:
-                yield Item(decoded.event, decoded.ce_id, EVENTS, files)
+        try:
+            for number, size, found in read_lines(path):
+                advance(size)
+                read = _no_finding(found)
+                if isinstance(read, ContractError):
+                    self.bad_lines.append(BadLine(path, number, read))
+                else:
+                    yield Item(read.event, read.ce_id, EVENTS, files)
+        except OSError as error:
+            raise Problem(Code.failed, f"Cannot read {path}", error.strerror or "", "Check its permissions.") from None
 
 
 def read_session(session: Session) -> tuple[Iterator[Item], Callable[[], Iterator[str]]]:
@@ -158,17 +163,6 @@ def read_session(session: Session) -> tuple[Iterator[Item], Callable[[], Iterato
                 yield Item(fact, None, session.adapter, files, quoted)
 
     return items(), lambda: map(_words, reading.warnings)
-
-
-def read_events(path: Path) -> Iterator[tuple[int, bytes, Decoded | ContractError]]:
-    """The lines of a file of recorded events: number (from 1), the line, and the event or what is wrong with it."""
-    try:
-        with path.open("rb") as file:
-            for number, raw in enumerate(file, 1):
-                if line := raw.strip():
-                    yield number, raw, _decoded(line)
-    except OSError as error:
-        raise Problem(Code.failed, f"Cannot read {path}", error.strerror or "", "Check its permissions.") from None
 
 
 def shown(value: str) -> str:
@@ -194,15 +188,11 @@ def _words(warned: Warned) -> str:
     return f"{place}: {words}" + (f" ({warned.times} times)" if warned.times > 1 else "")
 
 
-def _decoded(line: bytes) -> Decoded | ContractError:
-    try:
-        decoded = decode(line, check_key=False)
-    except ContractError as error:
-        return error
-    if isinstance(decoded.event, FINDING_TYPES):
-        fault = Fault("type", decoded.event.type, "an event of an agent or an answer of a controller")
+def _no_finding(read: Decoded | ContractError) -> Decoded | ContractError:
+    if isinstance(read, Decoded) and isinstance(read.event, FINDING_TYPES):
+        fault = Fault("type", read.event.type, "an event of an agent or an answer of a controller")
         return ContractError(Reason.wrong_topic, [fault])
-    return decoded
+    return read
 
 
 def reports(items: Iterable[Item], rules: Rules) -> list[SessionReport]:
