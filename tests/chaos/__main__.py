@@ -12,8 +12,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.chaos.run import Plan, Run
-from tests.e2e.brokers import Kafka
+from tests.chaos.parts import ProxiedKafka, faketime
+from tests.chaos.run import Outcome, Plan, Run
 from tests.e2e.judging import RIGHT, Verdict
 
 
@@ -21,10 +21,18 @@ def report(run: Run, verdict: Verdict) -> dict[str, object]:
     """Everything of a run in one line of JSON."""
     plan, outcome = run.plan, run.outcome
     return {
-        "seed": plan.seed, "kills": plan.kills, "zombies": plan.zombies, "fenced": outcome.fenced,
-        "broker_restarts": plan.broker_restarts, "restarts": outcome.restarts, "events": plan.events,
-        **verdict._asdict(), "takeover_s": outcome.takeover_s, "unexpected": outcome.wrong,
+        "seed": plan.seed, "kills": plan.kills, "restarts": outcome.restarts, "events": plan.events,
+        "faults": dict(sorted(outcome.struck.items())), "fenced": outcome.fenced,
+        "sent_again": outcome.again, "sent_late": outcome.late, "poisoned": outcome.poisoned,
+        "orders_obeyed": outcome.obeyed, "compacted": outcome.compacted,
+        **verdict._asdict(), "stores_different": outcome.stores_different,
+        "takeover_s": dict(sorted(outcome.takeover_s.items())), "unexpected": outcome.wrong,
     }  # fmt: skip
+
+
+def is_right(verdict: Verdict, outcome: Outcome) -> bool:
+    """Whether a run has shown nothing that it must not."""
+    return verdict == RIGHT and not outcome.wrong and not outcome.stores_different
 
 
 def main() -> int:
@@ -33,23 +41,31 @@ def main() -> int:
     options.add_argument("--kills", type=int, default=20, help="SIGTERM and SIGKILL by halves")
     options.add_argument("--zombies", type=int, default=0, help="SIGSTOP for longer than the session timeout, SIGCONT")
     options.add_argument("--broker-restarts", type=int, default=0, help="clean and hard by turns")
+    options.add_argument("--scalings", type=int, default=0, help="from one worker to three and back")
+    options.add_argument("--full-disks", type=int, default=0, help="no room for a worker's store (mounts a tmpfs: needs root)")
+    options.add_argument("--lost-stores", type=int, default=0, help="a worker's store is deleted beneath it")
+    options.add_argument("--slow-brokers", type=int, default=0, help="the workers' connections are slow, then cut")
+    options.add_argument("--clock-jumps", type=int, default=0, help="a worker's clock is set off (needs Debian's faketime)")
     options.add_argument("--events", type=int, help="5,000 for each fault unless told")
     options.add_argument("--seed", type=int, default=random.randrange(10**6))
-    chosen = options.parse_args()
-    faults = chosen.kills + chosen.zombies + chosen.broker_restarts
-    events = chosen.events or max(20_000, 5_000 * faults)
-    plan = Plan(chosen.seed, events, max(100, events // 200), chosen.kills, chosen.zombies, chosen.broker_restarts)
-    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # of brokers that are being restarted
+    chosen = vars(options.parse_args())
+    told, seed = chosen.pop("events"), chosen.pop("seed")
+    events = told or max(20_000, 5_000 * sum(chosen.values()))
+    plan = Plan(seed, events, max(100, events // 200), **chosen)
+    if plan.clock_jumps and faketime() is None:
+        options.error("--clock-jumps needs libfaketime (Debian: apt install faketime)")
+    for name in ("aiokafka", "compaction_events"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # of brokers that are being restarted, and orders that fail
     print(f"seed {plan.seed}", flush=True)
     begun = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="chaos-"))
     print(f"logs in {folder}", flush=True)
     (folder / "kafka").mkdir()
-    with Kafka(folder / "kafka") as broker:
+    with ProxiedKafka(folder / "kafka") as broker:
         run = Run(plan, broker, f"chaos-{plan.seed}", folder)
         verdict = asyncio.run(run())
     print(json.dumps(report(run, verdict) | {"took_s": round(time.monotonic() - begun)}))
-    return 0 if verdict == RIGHT and not run.outcome.wrong else 1
+    return 0 if is_right(verdict, run.outcome) else 1
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""The same fixtures as for the other tests that need a broker; the Kafka is one of this folder's own."""
+"""The name of a test's own app, as for the other tests that need a broker."""
 
-from tests.e2e.conftest import app_id, kafka_broker
+from tests.e2e.conftest import app_id
 
-__all__ = ["app_id", "kafka_broker"]
+__all__ = ["app_id"]

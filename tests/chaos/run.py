@@ -1,4 +1,4 @@
-"""One run: a load, two workers, faults at random moments of it, and what came of it beside the oracle.
+"""One run: a load, workers, a controller, faults at random moments, and what came of it beside the oracle.
 
 The moments are counted in events that were read, so that a fault always falls into work. The load lasts as long as
 the faults do: the sender waits while too much is unread.
@@ -9,32 +9,50 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import shutil
 import signal
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from compaction_monitor.partitioner import partition_of
 from compaction_monitor.shell import topics
+from tests.chaos.load import load
+from tests.chaos.parts import Machine, Obeying, ProxiedKafka, faketime, make_topics
+from tests.chaos.proxy import Proxy
 from tests.e2e import judging, workers
-from tests.e2e.brokers import Kafka, own_topics
-from tests.e2e.fleet import CHECKS, fleet
+from tests.e2e.fleet import CHECKS
 from tests.e2e.judging import Ready, Verdict
 from tests.e2e.watch import Watch
-from tests.e2e.workers import Monitor
 
 PARTITIONS: Final = 4
 UNREAD: Final = 4_000
 SLICE: Final = 500
-DEADLINE_S: Final = 180.0
-SIGTERM, SIGKILL, ZOMBIE, BROKER_STOP, BROKER_KILL = "SIGTERM", "SIGKILL", "zombie", "broker stop", "broker kill"
+DEADLINE_S: Final = 300.0  # only a hang lasts longer, on a machine with much else to do too
+SLOW_S: Final = 4.0
+CUT_S: Final = 1.5
+HOURS: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be done: `kills` are SIGTERM and SIGKILL by halves, zombies are stopped for `zombie_s`."""
+    """What is to be done, and how often.
+
+    Attributes:
+        kills: SIGTERM and SIGKILL by halves.
+        zombies: SIGSTOP for `zombie_s`, longer than the session timeout, then SIGCONT.
+        broker_restarts: Clean and hard by turns.
+        scalings: From one worker to three and back.
+        full_disks: No room for a worker's store.
+        lost_stores: A worker's store is deleted beneath it, and it is killed.
+        slow_brokers: Everything that passes is delayed for a while, then every connection is cut.
+        clock_jumps: A worker's wall clock is set to another hour, before or after.
+    """
 
     seed: int
     events: int
@@ -42,13 +60,23 @@ class Plan:
     kills: int
     zombies: int = 0
     broker_restarts: int = 0
+    scalings: int = 0
+    full_disks: int = 0
+    lost_stores: int = 0
+    slow_brokers: int = 0
+    clock_jumps: int = 0
     zombie_s: float = 15.0
 
     def faults(self) -> list[tuple[int, str]]:
         """Each fault, and how many events are read when it comes."""
         chosen = random.Random(self.seed)
-        kinds = [SIGTERM, SIGKILL] * (self.kills // 2) + [SIGTERM] * (self.kills % 2) + [ZOMBIE] * self.zombies
-        kinds += [(BROKER_STOP, BROKER_KILL)[number % 2] for number in range(self.broker_restarts)]
+        kinds = [("SIGTERM", "SIGKILL")[number % 2] for number in range(self.kills)]
+        kinds += [("broker stop", "broker kill")[number % 2] for number in range(self.broker_restarts)]
+        others = {
+            "zombie": self.zombies, "scaling": self.scalings, "full disk": self.full_disks, "lost store": self.lost_stores,
+            "slow broker": self.slow_brokers, "clock jump": self.clock_jumps,
+        }  # fmt: skip
+        kinds += [kind for kind, count in others.items() for _ in range(count)]
         chosen.shuffle(kinds)
         moments = sorted(chosen.sample(range(self.events // 50, self.events * 24 // 25), len(kinds)))
         return list(zip(moments, kinds, strict=True))
@@ -56,10 +84,17 @@ class Plan:
 
 @dataclass(slots=True)
 class Outcome:
-    """What happened. `wrong`: exits that should not have been; `takeover_s`: the longest, by fault."""
+    """What happened. `wrong`: what should not have been; `takeover_s`: the longest, by fault."""
 
+    struck: Counter[str] = field(default_factory=Counter)
     restarts: int = 0
     fenced: int = 0
+    again: int = 0
+    late: int = 0
+    poisoned: int = 0
+    obeyed: int = 0
+    compacted: bool = False
+    stores_different: int = 0
     wrong: list[str] = field(default_factory=list)
     takeover_s: dict[str, float] = field(default_factory=dict)
 
@@ -67,46 +102,73 @@ class Outcome:
 class Run:
     """Everything of one run, on its own topics of a broker that it may restart."""
 
-    def __init__(self, plan: Plan, broker: Kafka, app_id: str, folder: Path) -> None:
+    def __init__(self, plan: Plan, broker: ProxiedKafka, app_id: str, folder: Path) -> None:
         self.plan, self.broker, self.app_id = plan, broker, app_id
         self.outcome = Outcome()
         self._chosen = random.Random(f"{plan.seed} who")
         checks = folder / "checks.toml"
         checks.write_text(CHECKS)
         settings = {"partitions": PARTITIONS, "fetch_max_bytes": 65536, "checks_file": checks}
-        self.workers = [Monitor(broker.address, app_id, folder, name, **settings) for name in ("one", "two")]
+        address = broker.proxied if plan.slow_brokers else broker.address
+        self.workers = [Machine(address, app_id, folder, name, **settings) for name in ("one", "two", "three")]
         self.watch = Watch(broker.address, app_id, PARTITIONS)
-        self._in_hand: Monitor | None = None
-        self._measured: list[asyncio.Task[None]] = []
+        self._proxy = Proxy(broker.front, broker.back)
+        self._up = self.workers[:2]
+        self._in_hand: set[Machine] = set()
+        self._beside: list[asyncio.Task[None]] = []
 
     async def __call__(self) -> Verdict:
         """Run, and judge."""
-        async with topics.connect(bootstrap_servers=self.broker.address) as admin:
-            await topics.apply(admin, own_topics(self.app_id, partitions=PARTITIONS))
-        facts = fleet(self.plan.events, self.plan.sessions, self.plan.seed)
-        log = judging.ready(facts, self.app_id, PARTITIONS)
+        plan, outcome = self.plan, self.outcome
+        await make_topics(self.broker.address, self.app_id, PARTITIONS)
+        sent = load(plan.events, plan.sessions, plan.seed, self.app_id, PARTITIONS)
+        outcome.again, outcome.late, outcome.poisoned = sent.again, sent.late, sent.poisoned
         try:
-            async with self.watch:
-                await self._strike_under(log)
+            self._equip()
+            async with AsyncExitStack() as stack:
+                await stack.enter_async_context(self._proxy)
+                await stack.enter_async_context(self.watch)
+                await self._strike_under(sent.log)
+                await self._end()
+            return await self._judge()
         finally:
             for worker in self.workers:
-                worker.kill()
-        return await judging.judge(self.broker.address, self.app_id, PARTITIONS)
+                worker.dispose()
+
+    def _equip(self) -> None:
+        library = faketime() if self.plan.clock_jumps else None
+        for worker in self.workers:
+            if self.plan.full_disks:
+                worker.with_disk()
+            if library is not None:
+                worker.with_clock(library)
 
     async def _strike_under(self, log: Sequence[Ready]) -> None:
-        for worker in self.workers:
+        for worker in self._up:
             worker.start()
-        load = asyncio.create_task(self._feed(log))
-        try:
-            for moment, kind in self.plan.faults():
-                await self._until(partial(self._has_read, moment), f"{moment} events read")
-                await self._strike(kind)
-            await load
-            await self._until(self.watch.at_the_end, "everything read")
-            await asyncio.gather(*self._measured)
-        finally:
-            for task in (load, *self._measured):
-                task.cancel()
+        with Obeying(self.broker.address, self.app_id) as controller:
+            feeding = asyncio.create_task(self._feed(log))
+            try:
+                for moment, kind in self.plan.faults():
+                    await self._until(partial(self._has_read, moment), f"{moment} events read")
+                    await self._strike(kind)
+                await feeding
+                await self._until(self.watch.at_the_end, "everything read")
+                await asyncio.gather(*self._beside)
+            finally:
+                for task in (feeding, *self._beside):
+                    task.cancel()
+        self._look_at(controller)
+        outcomes = f"{self.app_id}.outcomes"
+        for partition, end in (await workers.ends(self.broker.address, outcomes, PARTITIONS)).items():
+            self.watch.sent(outcomes, partition, end)
+        await self._until(self.watch.at_the_end, "the last answers read")
+
+    def _look_at(self, controller: Obeying) -> None:
+        self.outcome.obeyed = len(controller.obeyed)
+        twice = [order for order, times in controller.obeyed.items() if times > 1]
+        if twice:
+            self.outcome.wrong.append(f"orders obeyed twice: {twice[:3]}")
 
     def _has_read(self, events: int) -> bool:
         return self.watch.total >= events
@@ -119,41 +181,137 @@ class Run:
                 for offset, record in await judging.send(out, log[at : at + SLICE]):
                     self.watch.sent(record.topic, record.partition, offset + 1)
 
+    async def _end(self) -> None:
+        """Everyone ends in order."""
+        for worker in self._up:
+            if worker.running():
+                await self._terminate(worker)
+
+    async def _judge(self) -> Verdict:
+        address, outcome = self.broker.address, self.outcome
+        verdict = await judging.judge(address, self.app_id, PARTITIONS)
+        changelog = await workers.read_all(address, topics.changelog(self.app_id, "sessions-v1"), PARTITIONS)
+        written = sum((await workers.ends(address, topics.changelog(self.app_id, "sessions-v1"), PARTITIONS)).values())
+        outcome.compacted = len(changelog) < written / 2
+        rows = await judging.tables(address, self.app_id, PARTITIONS)
+        for partition in range(PARTITIONS):
+            outcome.stores_different += self._store_differs(partition, rows)
+        letters = await workers.ends(address, f"{self.app_id}.dead-letters", PARTITIONS)
+        assert sum(letters.values()) >= outcome.poisoned
+        return verdict
+
+    def _store_differs(self, partition: int, rows: judging.Tables) -> int:
+        """How many rows of a partition's local store, as its last owner left it, are not those of the changelogs."""
+        found = [kept for worker in self.workers if (kept := worker.store(partition)) is not None]
+        ours = [(name, *row) for name, table in rows.items() for row in table.items() if _partition(row[0]) == partition]
+        return len(set(ours) ^ max(found, key=lambda kept: kept.reached).rows)
+
     async def _strike(self, kind: str) -> None:
-        self._measured.append(asyncio.create_task(self._measure(kind, time.monotonic(), self.watch.marks())))
-        if kind in (BROKER_STOP, BROKER_KILL):
+        self.outcome.struck[kind] += 1
+        self._beside.append(asyncio.create_task(self._measure(kind, time.monotonic(), self.watch.marks())))
+        if kind in ("broker stop", "broker kill"):
             await asyncio.to_thread(self._restart_broker, kind)
-            return
-        worker = self._chosen.choice(self.workers)
-        await self._until(worker.ready if kind == ZOMBIE else worker.running, f"a worker for {kind}")
-        self._in_hand = worker
-        await {SIGTERM: self._terminate, SIGKILL: self._kill, ZOMBIE: self._pause}[kind](worker)
+        elif kind == "slow broker":
+            self._beside.append(asyncio.create_task(self._slow()))
+        elif kind == "scaling":
+            await self._scale()
+        else:
+            await self._strike_one(kind)
+
+    async def _strike_one(self, kind: str) -> None:
+        worker = self._chosen.choice(self._up)
+        await self._until(worker.running if kind in ("SIGTERM", "SIGKILL") else worker.ready, f"a worker for {kind}")
+        self._in_hand.add(worker)
+        strike = {
+            "SIGTERM": self._terminate, "SIGKILL": self._kill, "zombie": self._pause, "full disk": self._fill,
+            "lost store": self._lose, "clock jump": self._jump,
+        }  # fmt: skip
+        await strike[kind](worker)
+        if not worker.running():
+            self._start(worker)
+        self._in_hand.discard(worker)
+
+    def _start(self, worker: Machine) -> None:
         worker.start()
-        self._in_hand = None
         self.outcome.restarts += 1
 
-    async def _terminate(self, worker: Monitor) -> None:
+    async def _terminate(self, worker: Machine) -> None:
         worker.signal(signal.SIGTERM)
         # One that has not come as far as to its handler ends by the signal; one that was fenced just before, by 75.
-        self._expect(worker, await worker.ended(30), {0, 75, -signal.SIGTERM})
+        self._expect("SIGTERM", worker, await worker.ended(30), {0, 75, -signal.SIGTERM})
 
-    async def _kill(self, worker: Monitor) -> None:
+    async def _kill(self, worker: Machine) -> None:
         worker.kill()
 
-    async def _pause(self, worker: Monitor) -> None:
+    async def _pause(self, worker: Machine) -> None:
         worker.signal(signal.SIGSTOP)
         await asyncio.sleep(self.plan.zombie_s)  # the fault itself: longer than the session timeout
         worker.signal(signal.SIGCONT)
         code = await worker.ended(30)
-        self._expect(worker, code, {75})
+        self._expect("zombie", worker, code, {75})
         self.outcome.fenced += code == 75
 
-    def _expect(self, worker: Monitor, code: int, right: set[int]) -> None:
-        if code not in right:
-            self.outcome.wrong.append(f"exit {code}: {worker.tail(1)}")
+    async def _fill(self, worker: Machine) -> None:
+        """It ends when it cannot write, cannot start either, and both times says why."""
+        worker.fill_disk()
+        for expected in (75, 78):
+            code = await worker.ended(DEADLINE_S)
+            self._expect("full disk", worker, code, {expected}, "No space left on device")
+            if expected == 75:
+                self._start(worker)
+        worker.clear_disk()
+
+    async def _lose(self, worker: Machine) -> None:
+        for partition in (worker.data / self.app_id).iterdir():
+            shutil.rmtree(partition, ignore_errors=True)
+        worker.kill()
+
+    async def _jump(self, worker: Machine) -> None:
+        worker.move_clock(self._chosen.randrange(-HOURS * 3600, HOURS * 3600))
+
+    async def _scale(self) -> None:
+        """From one worker to three, and back to two."""
+        stays, goes = self._chosen.sample(self._up, 2)
+        third = next(worker for worker in self.workers if worker not in self._up)
+        await self._leave(goes)
+        for worker in (goes, third):
+            self._up.append(worker)
+            self._start(worker)
+        for worker in self._up:
+            await self._until(worker.ready, "three workers ready")
+        await self._leave(goes)
+        await self._leave(third)
+        self._up.append(goes)
+        self._start(goes)
+        assert set(self._up) == {stays, goes}
+
+    async def _leave(self, worker: Machine) -> None:
+        """It ends, and the others read on without it."""
+        self._up.remove(worker)
+        if worker.running():
+            await self._terminate(worker)
+        marks = self.watch.marks()
+        await self._until(lambda: self.watch.past(marks), f"read on without {worker.folder.name}")
+
+    async def _slow(self) -> None:
+        self._proxy.delay_s = self._chosen.uniform(0.05, 0.3)
+        await asyncio.sleep(SLOW_S)  # the fault itself
+        self._proxy.cut()
+        await asyncio.sleep(CUT_S)  # the fault itself
+        self._proxy.heal()
+
+    def _expect(self, kind: str, worker: Machine, code: int, right: set[int], words: str = "") -> None:
+        last = worker.tail(1)
+        # While there is no broker a worker may end because of that.
+        if code not in right | self._tolerated() or (code in right and words not in last):
+            self.outcome.wrong.append(f"{kind}: exit {code}: {last}")
+
+    def _tolerated(self) -> set[int]:
+        """Without a broker none can start, and whether a commit was made may be unknown: start it again, they say."""
+        return {69, 75} if self.plan.broker_restarts or self.plan.slow_brokers else set()
 
     def _restart_broker(self, kind: str) -> None:
-        if kind == BROKER_KILL:
+        if kind == "broker kill":
             assert self.broker.pid is not None
             os.killpg(self.broker.pid, signal.SIGKILL)
         self.broker.stop()
@@ -172,18 +330,21 @@ class Run:
             if result if isinstance(result, bool) else await result:
                 return
             if time.monotonic() > deadline:
-                tails = "\n\n".join(worker.tail(15) for worker in self.workers)
+                tails = "\n\n".join(worker.tail(15) for worker in self._up)
                 raise TimeoutError(f"{what}: not within {DEADLINE_S:g} s\n{self.watch}\n{tails}")
             self._revive()
             await asyncio.sleep(0.02)
 
     def _revive(self) -> None:
         """A worker that ended by itself is started again, as whatever runs it would; its reason is kept."""
-        for worker in self.workers:
-            if worker is not self._in_hand and not worker.running():
+        for worker in self._up:
+            if worker not in self._in_hand and not worker.running():
                 last = worker.tail(1)
-                # Without a broker none can start, and whether a commit was made may be unknown: start it again, they say.
-                if not (self.plan.broker_restarts and ("exit 69:" in last or "exit 75:" in last)):
+                if not any(f"exit {code}:" in last for code in self._tolerated()):
                     self.outcome.wrong.append(f"ended by itself: {last}")
-                worker.start()
-                self.outcome.restarts += 1
+                self._start(worker)
+
+
+def _partition(key: bytes) -> int:
+    """Of a row's key, which begins with the session's length."""
+    return partition_of(key[2 : 2 + int.from_bytes(key[:2], "big")], PARTITIONS)

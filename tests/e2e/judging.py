@@ -7,6 +7,7 @@ same, and orders keep their invariants.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -20,6 +21,7 @@ from compaction_monitor.effects import CHECKPOINTS, SESSIONS
 from compaction_monitor.harness import EVENTS, OUTCOMES, LogRecord, Offline, Published
 from compaction_monitor.loop.conflicts import contradict, stands
 from compaction_monitor.partitioner import partition_of
+from compaction_monitor.shell.transactions import Transactor
 from compaction_monitor.state.cache import TRACKED
 from compaction_monitor.state.nodes import Node
 from compaction_monitor.state.session import Session
@@ -30,6 +32,8 @@ log = logging.getLogger(__name__)
 
 LOOP: Final = ("remediation_unacknowledged", "remediation_ineffective")
 BATCH_BYTES: Final = 200_000
+SETTLED_S: Final = 60.0
+CONNECT: Final = "__connect.errors."
 Tables = dict[str, dict[bytes, bytes]]
 
 
@@ -60,6 +64,7 @@ class Verdict(NamedTuple):
         disordered: Sessions whose publications are all there, in another order.
         orders_wrong: Sessions whose orders or alerts break an invariant.
         states_different: Rows of the tables that differ.
+        letters_wrong: Bad records that are not in the dead letters once, with their reason, and what else is there.
     """
 
     lost: int
@@ -69,6 +74,7 @@ class Verdict(NamedTuple):
     disordered: int
     orders_wrong: int
     states_different: int
+    letters_wrong: int = 0
 
 
 RIGHT: Final = Verdict(0, 0, 0, 0, 0, 0, 0)
@@ -130,8 +136,23 @@ async def tables(broker: str, app_id: str, partitions: int) -> Tables:
     return {name: await workers.state(broker, app_id, partitions, f"{name}-v1") for name in (SESSIONS, CHECKPOINTS)}
 
 
+async def settle(broker: str, app_id: str, partitions: int) -> None:
+    """End whatever transaction a worker has left behind, as its next owner would: only then all that was committed is read.
+
+    Raises:
+        TimeoutError: One does not end.
+    """
+    options = {"bootstrap_servers": broker}
+    async with asyncio.timeout(SETTLED_S):
+        for partition in range(partitions):
+            owner = Transactor(partition, f"{app_id}-{partition}", options, timeout_s=SETTLED_S, request_s=SETTLED_S)
+            await owner.start()
+            await owner.stop()
+
+
 async def judge(broker: str, app_id: str, partitions: int) -> Verdict:
-    """Compare all that the worker has made of this app's log with what the pure fold makes of it."""
+    """Compare all that workers, ended by now, have made of this app's log with what the pure fold makes of it."""
+    await settle(broker, app_id, partitions)
     events, outcomes = f"{app_id}.events", f"{app_id}.outcomes"
     lost = 0
     for topic in (events, outcomes):
@@ -140,7 +161,21 @@ async def judge(broker: str, app_id: str, partitions: int) -> Verdict:
     read = [await workers.read_all(broker, topic, partitions) for topic in (events, outcomes)]
     offline = oracle(read[0], read[1], partitions)
     found = await published(broker, app_id, partitions)
-    return compare(offline, found, await tables(broker, app_id, partitions))._replace(lost=lost)
+    letters = await workers.read_all(broker, f"{app_id}.dead-letters", partitions)
+    wrong = different_letters(offline.dead_letters, letters)
+    return compare(offline, found, await tables(broker, app_id, partitions))._replace(lost=lost, letters_wrong=wrong)
+
+
+def different_letters(wanted: Iterable[Any], given: Iterable[Any]) -> int:
+    """How many dead letters only one side has, or has more often."""
+    sides = [Counter((letter.key, letter.value, *_origin(dict(letter.headers))) for letter in side) for side in (wanted, given)]
+    return ((sides[0] - sides[1]) + (sides[1] - sides[0])).total()
+
+
+def _origin(headers: dict[str, bytes | None]) -> tuple[bytes | None, ...]:
+    """Of which log (the oracle's topics are named otherwise), where in it, and why it was refused."""
+    topic = (headers[f"{CONNECT}topic"] or b"").rpartition(b".")[2]
+    return (topic, *(headers[name] for name in (f"{CONNECT}partition", f"{CONNECT}offset", "x-reason")))
 
 
 def compare(offline: Offline, found: Sequence[Published], rows: Tables) -> Verdict:
@@ -207,6 +242,7 @@ def broken_sessions(found: Iterable[Published], rows: dict[bytes, bytes]) -> set
     """Sessions whose orders, or the loop's own alerts, are not as they must be."""
     attempts: dict[str, int] = {}
     firing: dict[str, int] = {}
+    withdrawn: dict[str, int] = {}
     wrong = {key[2:].decode() for key, row in rows.items() if not _consistent(Session.from_bytes(row))}
     for one in found:
         finding = one.finding
@@ -214,7 +250,9 @@ def broken_sessions(found: Iterable[Published], rows: dict[bytes, bytes]) -> set
             right = finding.attempt == attempts.get(finding.id, 0) + 1
             attempts[finding.id] = finding.attempt
         elif isinstance(finding, RemediationWithdrawn):
-            right = finding.attempt == attempts.get(finding.id)
+            # Once for each time it was sent; it may come again after it has given way.
+            right = finding.attempt == attempts.get(finding.id) != withdrawn.get(finding.id)
+            withdrawn[finding.id] = finding.attempt
         elif finding.status == "firing":
             right = finding.attempt == firing.get(finding.id, 0) + 1
             firing[finding.id] = finding.attempt
