@@ -62,10 +62,12 @@ class Agent:
         """Stop compacting, and bring back the sources of the summaries that the plan names."""
         assert isinstance(order.plan, HaltAndRehydrate)
         with self._lock:
+            there = {summary.summary_id for summary in self._set.summaries}
+            steps = [step for step in order.plan.steps if step.summary_id in there]
+            if not steps:  # passes have overtaken it; to halt for it would be to halt for nothing
+                raise OrderRejectedError("the plan names no summary that is still there")
             self._halted = True
-            if not order.plan.steps:
-                raise OrderRejectedError("the plan names no summary")
-            for step in order.plan.steps:
+            for step in steps:
                 self._set.expand(step.summary_id)
             self._session.round(cause="rehydration", remediation_id=order.id, **self._set.measured())
             return str(self._set)
