@@ -66,7 +66,7 @@ class TestLongIds:
             for p, node in zip([long(filler, n, size) for n in range(22)], nodes, strict=True)
         ]
         monitor.feed([*lost, completed(5, long(filler, 0), propositions_retained=[])])
-        assert {name for name, *_ in counted(monitor, "findings")} >= {"saturated", "regeneration_loop", "constraint_lost"}
+        assert {name for _, name, *_ in counted(monitor, "findings")} >= {"saturated", "regeneration_loop", "constraint_lost"}
         assert_bounded(monitor)
 
 
