@@ -11,7 +11,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from compaction_events.facts import MAX_COUNT, Composition, SummaryItem
-from compaction_events.findings import ExpandStep, HaltAndRehydrate, Rebalance, RebalanceOption, Rehydrate
+from compaction_events.findings import (
+    EscalateToRaw,
+    ExpandStep,
+    HaltAndRehydrate,
+    InspectChildren,
+    Plan,
+    Rebalance,
+    RebalanceOption,
+    RegenerateParent,
+    Rehydrate,
+)
+from compaction_monitor.checks.regeneration import Judgement
 from compaction_monitor.state.retention import effective_entropy_bits, exact
 
 MAX_STEPS = 128
@@ -222,3 +233,33 @@ def _ways(budget: int, needed: int, siblings: Sequence[tuple[str, int]]) -> Iter
     sibling, headroom = min(siblings, key=lambda s: (-s[1], s[0]), default=("", 0))
     if headroom >= needed - budget:
         yield RebalanceOption(method="promote", cost_tokens=needed - budget, sibling_id=sibling, headroom_tokens=headroom)
+
+
+def plan_judged(
+    judgement: Judgement,
+    node_id: str,
+    rebalanced: Callable[[], Rebalance],
+    children: Callable[[], Sequence[str]],
+    *,
+    looping: bool = False,
+) -> Plan | None:
+    """What to do about a node whose trials have been judged; None where the verdict asks for nothing.
+
+    Args:
+        judgement: It is decided: it asks for no further trial.
+        node_id: The node.
+        rebalanced: Makes the plan that gives it room.
+        children: Names those to inspect, the most suspicious first.
+        looping: It was regenerated again and again, so it gets room instead of one more regeneration.
+    """
+    match judgement.next:
+        case "regenerate_parent":
+            return rebalanced() if looping else RegenerateParent(node_id=node_id, commit_trial=judgement.keep_trial)
+        case "rebalance":
+            return rebalanced()
+        case "inspect_children":
+            return InspectChildren(node_id=node_id, children=tuple(children()))
+        case "escalate_to_raw":
+            return EscalateToRaw(what="node", node_id=node_id)
+        case _:
+            return None

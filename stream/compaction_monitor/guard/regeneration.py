@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from compaction_events.findings import EscalateToRaw, InspectChildren, Plan, RegenerateParent, RunTrialRegeneration
-from compaction_monitor.checks.plans import needed_tokens, plan_rebalance
+from compaction_events.findings import Plan, RunTrialRegeneration
+from compaction_monitor.checks.plans import needed_tokens, plan_judged, plan_rebalance
 from compaction_monitor.checks.regeneration import Judgement, Limits, judge
 from compaction_monitor.state.retention import Before, Trial
 
@@ -55,17 +55,12 @@ def judge_alone(
 def _plan(
     judgement: Judgement, node_id: str, before: Before, trials: int, limits: Limits, children: tuple[str, ...]
 ) -> Plan | None:
-    match judgement.next:
-        case "run_trial_regeneration":
-            return RunTrialRegeneration(node_id=node_id, trial_number=trials + 1, trials_max=limits.trials_max)
-        case "regenerate_parent":
-            return RegenerateParent(node_id=node_id, commit_trial=judgement.keep_trial)
-        case "rebalance":
-            needed = needed_tokens(before.child_joint_entropy_bits, before.child_redundancy, before.bits_per_token)
-            return plan_rebalance(node_id, before.budget_tokens, needed, (), judgement.keep_trial)
-        case "inspect_children":
-            return InspectChildren(node_id=node_id, children=children)
-        case "escalate_to_raw":
-            return EscalateToRaw(what="node", node_id=node_id)
-        case _:
-            return None
+    if judgement.next == "run_trial_regeneration":
+        return RunTrialRegeneration(node_id=node_id, trial_number=trials + 1, trials_max=limits.trials_max)
+    needed = needed_tokens(before.child_joint_entropy_bits, before.child_redundancy, before.bits_per_token)
+    return plan_judged(
+        judgement,
+        node_id,
+        lambda: plan_rebalance(node_id, before.budget_tokens, needed, (), judgement.keep_trial),
+        lambda: children,
+    )

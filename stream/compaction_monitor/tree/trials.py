@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Final
 
 from compaction_events.facts import CheckpointRegenerated
-from compaction_events.findings import MAX_SUBJECTS, EscalateToRaw, InspectChildren, Plan, RegenerateParent
+from compaction_events.findings import MAX_SUBJECTS
+from compaction_monitor.checks.plans import plan_judged
 from compaction_monitor.checks.regeneration import Judgement, Limits, judge
 from compaction_monitor.loop import orders, subjects
 from compaction_monitor.loop.rebalancing import rebalance
@@ -78,7 +79,13 @@ def _act_on(step: Step, name: str, node: Node, judgement: Judgement) -> None:
             _replace_verdict(step, other, name, check, evidence)
     if judgement.severity is not None and check in VERDICTS:
         basis = "inferred" if judgement.inferred else "measured"
-        plan = _remedy(step, name, node, judgement)
+        plan = plan_judged(
+            judgement,
+            name,
+            lambda: rebalance(step.tree, name, node, judgement.keep_trial),
+            lambda: _by_suspicion(step.tree, node),
+            looping=looping(step, node),
+        )
         subjects.add(step, check, name, judgement.severity, basis, evidence, plan, exempt=True)
 
 
@@ -106,23 +113,6 @@ def _evidence(step: Step, name: str, node: Node, judgement: Judgement) -> dict[s
         "trials_spent": node.trials_spent,
         "complete": step.tree.complete,
     }
-
-
-def _remedy(step: Step, name: str, node: Node, judgement: Judgement) -> Plan | None:
-    tree = step.tree
-    match judgement.next:
-        case "regenerate_parent":
-            if looping(step, node):
-                return rebalance(tree, name, node, judgement.keep_trial)
-            return RegenerateParent(node_id=name, commit_trial=judgement.keep_trial)
-        case "rebalance":
-            return rebalance(tree, name, node, judgement.keep_trial)
-        case "inspect_children":
-            return InspectChildren(node_id=name, children=tuple(_by_suspicion(tree, node)))
-        case "escalate_to_raw":
-            return EscalateToRaw(what="node", node_id=name)
-        case _:
-            return None
 
 
 def _by_suspicion(tree: Tree, node: Node) -> list[str]:
