@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
 from numbers import Integral, Real
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Required, Self, TypedDict, Unpack
+from typing import Any, Protocol, Required, Self, TypedDict, Unpack
 
 from compaction_events.facts import (
     Basis,
@@ -33,9 +34,6 @@ from compaction_events.facts import (
     Trigger,
     Turns,
 )
-
-if TYPE_CHECKING:
-    from compaction_events.emitter import Emitter
 
 REPEAT_START_EVERY = 20
 # Short names for the three numbers that every agent of a tree should report.
@@ -124,6 +122,20 @@ class RegeneratedFields(_NodeFields, total=False):
     before_retained: Sequence[str]
 
 
+class Reporter(Protocol):
+    """What a session reports to; an `Emitter` is one."""
+
+    @property
+    def agent(self) -> str: ...
+    @property
+    def agent_version(self) -> str | None: ...
+    @property
+    def lock(self) -> AbstractContextManager[Any]: ...
+    def clock(self) -> datetime: ...
+    def report(self, model: type[Fact], fields: Mapping[str, Any]) -> bool: ...
+    def forget(self, session_id: str) -> None: ...
+
+
 class Session:
     """A handle on one session; made by `Emitter.session`. Its methods are safe in any thread, and never raise
     unless the emitter is strict.
@@ -131,7 +143,7 @@ class Session:
     A round that cannot be reported keeps its number, so that the gap shows.
     """  # noqa: D205 - one sentence
 
-    def __init__(self, emitter: Emitter, session_id: str, start: _Dict) -> None:
+    def __init__(self, emitter: Reporter, session_id: str, start: _Dict) -> None:
         self.session_id = session_id
         self._emitter = emitter
         self._next_round = 1

@@ -11,12 +11,31 @@ Both carry what was found, the numbers behind it, and what to do now.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
-if TYPE_CHECKING:
-    from compaction_events.findings import Plan
-    from compaction_monitor.checks.regeneration import Judgement
-    from compaction_monitor.guard.guard import Fall, GuardFinding
+from compaction_events.findings import AlertRaised, AlertResolved, Plan
+from compaction_monitor.checks.regeneration import Judgement
+
+
+class GuardFinding(NamedTuple):
+    """An alert as the worker would publish it, and what to do about it now; None where nothing is asked for."""
+
+    alert: AlertRaised | AlertResolved
+    plan: Plan | None = None
+
+    @property
+    def check(self) -> str:
+        """The check it is of."""
+        return self.alert.name
+
+
+class Fall(NamedTuple):
+    """What was lost since the last pass, and what of it in this pass; negative: gained. None: not known."""
+
+    raw_ratio: float | None
+    raw_ratio_in_pass: float
+    spans: int | None
+    spans_in_pass: int | None
 
 
 class SalienceInversionError(RuntimeError):

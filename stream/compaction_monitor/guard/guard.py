@@ -21,7 +21,7 @@ from compaction_events.findings import AlertRaised, AlertResolved, Plan, Severit
 from compaction_events.session import AFTER, RoundFields, StartFields, composition, native
 from compaction_monitor.checks.rounds import CHECKS
 from compaction_monitor.fold import fold
-from compaction_monitor.guard.errors import CompactionInvariantError, SalienceInversionError
+from compaction_monitor.guard.errors import CompactionInvariantError, Fall, GuardFinding, SalienceInversionError
 from compaction_monitor.guard.regeneration import Regeneration, judge_alone
 from compaction_monitor.loop.remedies import remedy
 from compaction_monitor.rules import DEFAULT_RULES, AgentRules, Rules
@@ -35,27 +35,6 @@ REGENERATION_RAISES: Final = frozenset({"saturated", "unstable", "ambiguous"})
 _VERDICTS: Final = REGENERATION_RAISES | {"stale", "undecided"}
 _TICK: Final = timedelta(microseconds=1)
 _Model = TypeVar("_Model", bound=Fact)
-
-
-class GuardFinding(NamedTuple):
-    """An alert as the worker would publish it, and what to do about it now; None where nothing is asked for."""
-
-    alert: AlertRaised | AlertResolved
-    plan: Plan | None = None
-
-    @property
-    def check(self) -> str:
-        """The check it is of."""
-        return self.alert.name
-
-
-class Fall(NamedTuple):
-    """What was lost since the last pass, and what of it in this pass; negative: gained. None: not known."""
-
-    raw_ratio: float | None
-    raw_ratio_in_pass: float
-    spans: int | None
-    spans_in_pass: int | None
 
 
 class GuardReport(NamedTuple):

@@ -29,7 +29,8 @@ from compaction_events.findings import (
     RunTrialRegeneration,
 )
 from compaction_monitor import CompactionGuard, CompactionInvariantError, SalienceInversionError
-from compaction_monitor.guard.guard import PASS_RAISES, Fall, GuardReport
+from compaction_monitor.guard.errors import Fall
+from compaction_monitor.guard.guard import PASS_RAISES, GuardReport
 from compaction_monitor.rules import AgentRules, Thresholds
 
 Fields = dict[str, Any]
