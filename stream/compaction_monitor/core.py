@@ -5,7 +5,8 @@ No Kafka, no clock, no logging: time is the records' append time, and `now` of a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from compaction_events.codec import decode, encode
@@ -18,8 +19,10 @@ from compaction_monitor.dead_letters import REPLAY, dead_letter, fault, receipt
 from compaction_monitor.effects import CHECKPOINTS, SESSIONS, Effects, Outgoing, Reader, Record, Standing
 from compaction_monitor.partitioner import partition_of
 from compaction_monitor.rules import Rules
+from compaction_monitor.soundness import unsound
 from compaction_monitor.state.cache import Row, RowCache, SessionRows
-from compaction_monitor.state.session import NEVER_MS, NewerStateError, Session, peek
+from compaction_monitor.state.nodes import Ledger, Node
+from compaction_monitor.state.session import NEVER_MS, CorruptStateError, Session, StateError, peek
 from compaction_monitor.state.tree import NO_TREE
 from compaction_monitor.tally import Tally
 
@@ -94,7 +97,7 @@ class MonitorPartition:
         """Fold records in log order; bad ones become dead letters, everything after them is processed.
 
         Raises:
-            NewerStateError: A newer version of this code wrote a row that is needed. Nothing is wrong with the record.
+            StateError: A row that is needed cannot be used. Nothing is wrong with the record.
         """
         batch = _Batch(self)
         for record in records:
@@ -102,9 +105,10 @@ class MonitorPartition:
                 batch.fold(record)
             except ContractError as error:
                 batch.refuse(record, error)
-            except NewerStateError:
+            except StateError:
                 raise
             except Exception as error:  # noqa: BLE001 - a fault of ours in one record must not stop the log
+                batch.check_rows(len(record.key or b"").to_bytes(4, "big")[2:] + (record.key or b""))
                 kind = f"{type(error).__name__} at offset {record.offset}"
                 batch.refuse(record, fault(Reason.internal_error, "value", kind, "a record this version can fold"))
         return self._remember(batch)
@@ -122,7 +126,8 @@ class MonitorPartition:
         for key in [key for key, due_ms in self._due.items() if due_ms <= now_ms]:
             session = batch.session(key)
             if session is not None:
-                batch.put(key, folding.tick(_session_id(key), session, now_ms, self.core.rules))
+                with batch.rows_checked(key):
+                    batch.put(key, folding.tick(_session_id(key), session, now_ms, self.core.rules))
         self._sweep(batch, now_ms)
         return self._remember(batch)
 
@@ -153,6 +158,14 @@ class MonitorPartition:
         self._pending = None
 
     def _remember(self, batch: _Batch) -> Effects:
+        try:
+            return self._encoded(batch)
+        except Exception:
+            for key in batch.sessions:
+                batch.check_rows(key)
+            raise
+
+    def _encoded(self, batch: _Batch) -> Effects:
         batch.effects.counts.update(batch.counted)
         writes = batch.effects.writes[SESSIONS]
         for key, session in batch.sessions.items():
@@ -243,8 +256,36 @@ class _Batch:
     def expire(self, key: bytes) -> None:
         """Close a session that has been silent for too long, and forget it."""
         session = self.session(key)
-        if session is not None:
+        if session is None:
+            return
+        with self.rows_checked(key):
             self.put(key, folding.expire(_session_id(key), session, self.rules, self.tree(key)))
+
+    @contextmanager
+    def rows_checked(self, key: bytes) -> Iterator[None]:
+        """What fails here for no fault of its rows goes on as it is."""
+        try:
+            yield
+        except StateError:
+            raise
+        except Exception:
+            self.check_rows(key)
+            raise
+
+    def check_rows(self, key: bytes) -> None:
+        """Look closely at what is remembered of a session, after something has failed on it.
+
+        Raises:
+            CorruptStateError: A row is not as we write it: the session would go wrong with every record from now on.
+        """
+        for session in (self.read.get(key), self.partition._known.get(key), self.session(key)):
+            if session is not None and (field := unsound(session)):
+                raise CorruptStateError(f"the state of session {_session_id(key)!r} is broken: {field}")
+        tree = self.tree(key)
+        rows: list[tuple[str, Ledger | Node]] = [("ledger", tree.ledger()), *tree.nodes()]
+        for name, row in rows:
+            if field := unsound(row):
+                raise CorruptStateError(f"the checkpoints of session {_session_id(key)!r} are broken: {name!r}, {field}")
 
     def _confirm(self, record: Record, folded: folding.Folded) -> None:
         """Tell whoever sent a dead letter again what became of it."""

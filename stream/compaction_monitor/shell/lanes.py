@@ -27,7 +27,7 @@ from compaction_monitor.shell.settings import Settings
 from compaction_monitor.shell.store import PartitionStore, StoreError
 from compaction_monitor.shell.tracing import BatchSpans
 from compaction_monitor.shell.transactions import Aborted, Fenced, Transactor
-from compaction_monitor.state.session import NewerStateError
+from compaction_monitor.state.session import UNREADABLE, CorruptStateError, NewerStateError, StateError
 
 log = logging.getLogger(__name__)
 
@@ -54,11 +54,18 @@ def decode_progress(value: bytes) -> int:
 
     Raises:
         NewerStateError: A newer release wrote it.
+        CorruptStateError: No release did.
     """
-    version, *rest = orjson.loads(value)
-    if version > PROGRESS_VERSION:
-        raise NewerStateError(f"progress has version {version}, this release knows {PROGRESS_VERSION}: start the newer one")
-    return int(rest[0])
+    try:
+        version, *rest = orjson.loads(value)
+        if version > PROGRESS_VERSION:
+            raise NewerStateError(f"progress has version {version}, this release knows {PROGRESS_VERSION}: start the newer one")
+        (offset,) = rest
+        if version < 1 or type(offset) is not int or offset < 0:
+            raise ValueError("no version, or no offset")
+    except UNREADABLE as exc:
+        raise CorruptStateError(f"progress cannot be read: {value[:80]!r}") from exc
+    return int(offset)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +170,7 @@ class Lane:
         except StoreError as exc:
             # All of it is in the changelog, from which the next start builds what is missing.
             self._end_process(EX_FENCED, f"partition {self.partition}: {exc}")
-        except NewerStateError as exc:
+        except StateError as exc:
             self._end_process(EX_CONFIG, f"partition {self.partition}: {exc}")
         except Exception as exc:
             log.exception("partition %d failed", self.partition)

@@ -14,13 +14,14 @@ import shutil
 import time
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
 from rocksdict import BlockBasedOptions, Cache, DBCompressionType, Options, Rdict, WriteBatch
 
 from compaction_monitor.effects import TABLES
+from compaction_monitor.state.session import StateError
 
 log = logging.getLogger(__name__)
 
@@ -29,12 +30,17 @@ log = logging.getLogger(__name__)
 MAX_AWAY_S = 12 * 3600.0
 _PREFIX = {table: bytes([index + 1]) for index, table in enumerate(TABLES)}
 _OFFSETS = b"\x00"
+_DAMAGED = "DAMAGED"
 
 Writes = Mapping[str, Mapping[bytes, bytes | None]]
 
 
-class StoreError(Exception):
+class StoreError(StateError):
     """The local store cannot be opened, read or written: a full disk, a folder that was deleted, another process in it."""
+
+
+class DamagedStoreError(StoreError):
+    """Its files are broken. It is marked, and the next start builds it again from its changelog."""
 
 
 class PartitionStore(Protocol):
@@ -66,7 +72,7 @@ class RocksStore:
     """Rows in RocksDB, below `path`. Not synced to disk at each batch: a lost tail is read from the changelog again."""
 
     def __init__(self, path: Path, cache: Cache) -> None:
-        if _away_s(path) > MAX_AWAY_S:
+        if _away_s(path) > MAX_AWAY_S or (path / _DAMAGED).exists():
             shutil.rmtree(path, ignore_errors=True)
         self._path = path
         with self._told():
@@ -90,13 +96,21 @@ class RocksStore:
         try:
             yield
         except Exception as exc:  # rocksdict raises nothing more exact
-            raise StoreError(f"the local store {self._path}: {exc}") from exc
+            raise self._error(exc) from exc
+
+    def _error(self, exc: Exception) -> StoreError:
+        """A broken block is found when it is read, and opening goes well: so that it is not met for ever, it is marked."""
+        if not str(exc).startswith("Corruption"):
+            return StoreError(f"the local store {self._path}: {exc}")
+        with suppress(OSError):
+            (self._path / _DAMAGED).touch()
+        return DamagedStoreError(f"the local store {self._path} is damaged, the next start builds it again: {exc}")
 
     def get(self, table: str, key: bytes) -> bytes | None:
         try:  # a context manager is too dear here
             value: bytes | None = self._db.get(_PREFIX[table] + key)
         except Exception as exc:
-            raise StoreError(f"the local store {self._path}: {exc}") from exc
+            raise self._error(exc) from exc
         return value
 
     def scan(self, table: str, after: bytes, limit: int) -> list[tuple[bytes, bytes]]:
@@ -104,10 +118,17 @@ class RocksStore:
         # The smallest key greater than `after` is `after` and a zero byte.
         start = prefix + after + b"\x00" if after else prefix
         rows: list[tuple[bytes, bytes]] = []
-        for key, value in self._db.items(from_key=start):
-            if len(rows) == limit or key[:1] != prefix:
-                break
-            rows.append((key[1:], value))
+        with self._told():
+            found = self._db.iter()
+            found.seek(start)
+            while len(rows) < limit and found.valid():
+                key = found.key()
+                if key[:1] != prefix:
+                    return rows
+                rows.append((key[1:], found.value()))
+                found.next()
+            if len(rows) < limit:
+                found.status()  # the end, or a block that cannot be read: then it raises
         return rows
 
     def write(self, writes: Writes, offsets: Mapping[str, int]) -> None:
@@ -130,7 +151,8 @@ class RocksStore:
         self.write({table: {record.key: record.value for record in records}}, {table: offset})
 
     def offset(self, table: str) -> int | None:
-        value = self._db.get(_OFFSETS + _PREFIX[table])
+        with self._told():
+            value = self._db.get(_OFFSETS + _PREFIX[table])
         return None if value is None else int(value)
 
     def rows(self) -> int:

@@ -32,7 +32,7 @@ from compaction_monitor.shell.app import make_app, new_event_loop
 from compaction_monitor.shell.lanes import EX_CONFIG, EX_FENCED, EX_SOFTWARE
 from compaction_monitor.shell.settings import Settings, SettingsError
 from compaction_monitor.shell.settling import Refusal
-from compaction_monitor.shell.store import StoreError
+from compaction_monitor.shell.store import DamagedStoreError, StoreError
 from compaction_monitor.shell.web import Access, WebServer
 
 log = logging.getLogger(__name__)
@@ -155,6 +155,8 @@ class _Process:
             path = self._settings.datadir / self._settings.app_id
             detail = " ".join(str(reason).split())  # Faust's are several lines long
             self.exit(EX_CONFIG, f"the local store below {path} is ahead of its changelog, which lost data: {detail}")
+        elif isinstance(reason, DamagedStoreError):
+            self.exit(EX_FENCED, str(reason))
         elif isinstance(reason, Refusal | StoreError):
             self.exit(EX_CONFIG, str(reason))
         elif reason is not None and (denied := why_denied(reason)):

@@ -17,7 +17,7 @@ import orjson
 
 from compaction_events.ids import text_hash
 from compaction_monitor.state.retention import Before, effective_entropy_bits, exact
-from compaction_monitor.state.session import NewerStateError
+from compaction_monitor.state.session import UNREADABLE, CorruptStateError, NewerStateError
 
 TREE_VERSION: Final = 1
 MAX_TRACKED: Final = 1_000
@@ -92,9 +92,12 @@ class TrackedSet:
 
     @classmethod
     def from_bytes(cls, row: bytes) -> Self:
-        """Read a row of this or an older version; `NewerStateError` for a newer one."""
-        _, entries = _versioned(row)
-        return cls(Tracked(*entry) for entry in entries)
+        """Read a row of this or an older version; a `StateError` for a newer or a broken one."""
+        try:
+            _, entries = _versioned(row)
+            return cls(Tracked(*entry) for entry in entries)
+        except UNREADABLE as error:
+            raise CorruptStateError(f"tracked propositions cannot be read: {error!r}") from error
 
 
 NOTHING_TRACKED: Final = TrackedSet()
@@ -204,15 +207,20 @@ class Node(NamedTuple):
 
     @classmethod
     def from_bytes(cls, row: bytes) -> Self:
-        """Read a row of this or an older version; `NewerStateError` for a newer one."""
-        _, *values = _versioned(row)
-        for at in _MASKS:
-            values[at] = int(values[at], 16)
-        values[_CHILDREN] = tuple([(child, version) for child, version in values[_CHILDREN]])
-        values[_ROOM] = Room(*values[_ROOM])
-        values[_TURNS] = None if values[_TURNS] is None else tuple(values[_TURNS])
-        values[_TRIALS] = tuple([TrialSeen(number, int(mask, 16), measured) for number, mask, measured in values[_TRIALS]])
-        return cls(*values)
+        """Read a row of this or an older version; a `StateError` for a newer or a broken one."""
+        try:
+            _, *values = _versioned(row)
+            for at in _MASKS:
+                values[at] = int(values[at], 16)
+            values[_CHILDREN] = tuple([(child, version) for child, version in values[_CHILDREN]])
+            values[_ROOM] = Room(*values[_ROOM])
+            values[_TURNS] = None if values[_TURNS] is None else tuple(values[_TURNS])
+            values[_TRIALS] = tuple([TrialSeen(number, int(mask, 16), measured) for number, mask, measured in values[_TRIALS]])
+            if len(values) != len(cls._fields):
+                raise ValueError(f"{len(values)} columns, not {len(cls._fields)}")
+            return cls(*values)
+        except UNREADABLE as error:
+            raise CorruptStateError(f"a checkpoint's state cannot be read: {error!r}") from error
 
 
 _MASKS: Final = tuple(map(Node._fields.index, ("retained", "missed_then", "flipped", "flipped_back")))
@@ -251,14 +259,19 @@ class Ledger(NamedTuple):
 
     @classmethod
     def from_bytes(cls, row: bytes, tracked: TrackedSet = NOTHING_TRACKED) -> Self:
-        """Read a row of this or an older version; `NewerStateError` for a newer one."""
-        _, whole, missing = _versioned(row)
-        nodes, forgotten, horizon_us, dropped, root, root_level = whole
-        return cls(tracked, nodes, forgotten, horizon_us, dropped, root, root_level, dict(missing))
+        """Read a row of this or an older version; a `StateError` for a newer or a broken one."""
+        try:
+            _, whole, missing = _versioned(row)
+            nodes, forgotten, horizon_us, dropped, root, root_level = whole
+            return cls(tracked, nodes, forgotten, horizon_us, dropped, root, root_level, dict(missing))
+        except UNREADABLE as error:
+            raise CorruptStateError(f"a session's ledger cannot be read: {error!r}") from error
 
 
 def _versioned(row: bytes) -> list[Any]:
     found: list[Any] = orjson.loads(row)
     if found[0] > TREE_VERSION:
         raise NewerStateError(f"a checkpoint's state has version {found[0]}, this code knows {TREE_VERSION}")
+    if found[0] < 1:
+        raise ValueError("no version")
     return found

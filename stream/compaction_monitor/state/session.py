@@ -23,8 +23,20 @@ MAX_STATE_BYTES = 128 * 1024
 UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class NewerStateError(RuntimeError):
+class StateError(RuntimeError):
+    """Committed rows cannot be used. No record is to blame: the worker ends before it makes more of them."""
+
+
+class NewerStateError(StateError):
     """The table holds a state that a newer version wrote; this one must not touch it."""
+
+
+class CorruptStateError(StateError):
+    """A row is not what any version writes."""
+
+
+# What reading a broken row runs into.
+UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError)
 
 
 def microseconds(at: datetime) -> int:
@@ -201,26 +213,39 @@ class Session:
 
         Raises:
             NewerStateError: the row is of a newer version.
+            CorruptStateError: it is none that was ever written, as far as its shape tells; types are for `unsound`.
         """
-        new = cls(*_versioned(row)[3:])
-        new.window = tuple(map(_round, new.window))
-        new.alerts = tuple(OpenAlert(*_plain(entry)) for entry in new.alerts)
-        new.orders = tuple(OpenOrder(*_plain(entry)) for entry in new.orders)
-        new.cooling = tuple((check, count) for check, count in new.cooling)
-        new.ordered_us = tuple(new.ordered_us)
+        try:
+            values = _versioned(row)
+            if len(values) != _COLUMNS:
+                raise ValueError(f"{len(values)} columns, not {_COLUMNS}")
+            new = cls(*values[3:])
+            new.window = tuple(map(_round, new.window))
+            new.alerts = tuple(OpenAlert(*_plain(entry)) for entry in new.alerts)
+            new.orders = tuple(OpenOrder(*_plain(entry)) for entry in new.orders)
+            new.cooling = tuple((check, count) for check, count in new.cooling)
+            new.ordered_us = tuple(new.ordered_us)
+        except UNREADABLE as error:
+            raise CorruptStateError(f"a session's state cannot be read: {error!r}") from error
         return new
 
 
 def peek(row: bytes) -> tuple[int, int]:
     """`due_ms` and `silent_since_ms` of a row, for the sweep, without reading the rest."""
-    version, due_ms, silent_since_ms, _ = row.split(b",", 3)
-    _check_version(int(version[1:]))
-    return int(due_ms), int(silent_since_ms)
+    try:
+        version, due_ms, silent_since_ms, _ = row.split(b",", 3)
+        _check_version(int(version[1:]))
+        return int(due_ms), int(silent_since_ms)
+    except UNREADABLE as error:
+        raise CorruptStateError(f"a session's state cannot be read: {error!r}") from error
 
 
 def standing_fields(row: bytes) -> tuple[str, list[Any], bool, list[Any]]:
     """`agent`, `window`, `ended` and `alerts` of a row, their entries as lists; without making a session of it."""
-    found: tuple[str, list[Any], bool, list[Any]] = _standing(_versioned(row))
+    try:
+        found: tuple[str, list[Any], bool, list[Any]] = _standing(_versioned(row))
+    except UNREADABLE as error:
+        raise CorruptStateError(f"a session's state cannot be read: {error!r}") from error
     return found
 
 
@@ -233,11 +258,14 @@ def _versioned(row: bytes) -> list[Any]:
 def _check_version(version: int) -> None:
     if version > STATE_VERSION:
         raise NewerStateError(f"a session's state has version {version}, this code knows {STATE_VERSION}")
+    if version < 1:
+        raise ValueError("no version")
 
 
 # What `Round._make` does, without a call into Python for each.
 _round = partial(tuple.__new__, Round)
 _NAMES = [field.name for field in fields(Session)]
+_COLUMNS = 3 + len(_NAMES)
 _values = attrgetter(*_NAMES)
 _standing = itemgetter(*(3 + _NAMES.index(name) for name in ("agent", "window", "ended", "alerts")))
 

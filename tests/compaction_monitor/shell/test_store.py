@@ -7,14 +7,14 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from compaction_monitor.effects import CHECKPOINTS, PROGRESS, SESSIONS
-from compaction_monitor.shell.store import MAX_AWAY_S, PartitionStore, StoreError, Stores
+from compaction_monitor.shell.store import MAX_AWAY_S, DamagedStoreError, PartitionStore, StoreError, Stores
 
 keys = st.binary(min_size=1, max_size=4)
 changes = st.lists(st.tuples(keys, st.none() | st.binary(max_size=4)), max_size=30)
@@ -142,3 +142,28 @@ def test_one_that_is_in_use_is_left_alone(tmp_path: Path) -> None:
         second[0]
     assert first[0].get(SESSIONS, b"a") == b"1"
     first.close()
+
+
+@pytest.mark.parametrize(
+    "read", [lambda store: [store.get(SESSIONS, b"%d" % n) for n in range(900)], lambda store: store.scan(SESSIONS, b"", 900)]
+)
+def test_a_block_that_cannot_be_read_is_said_and_the_next_start_builds_again(
+    tmp_path: Path, read: Callable[[Any], Any]
+) -> None:
+    """Opening such a store goes well, and a scan that met it would end there as if nothing came after."""
+    stores = Stores("rocksdict", tmp_path, 8)
+    for offset in range(9):
+        stores[0].write({SESSIONS: {b"%d" % number: os.urandom(500) for number in range(900)}}, {SESSIONS: offset})
+        stores[0]._db.flush()
+    stores.close()
+    largest = max((tmp_path / "0").glob("*.sst"), key=lambda path: path.stat().st_size)
+    data = bytearray(largest.read_bytes())
+    data[len(data) // 2] ^= 1
+    largest.write_bytes(data)
+    stores = Stores("rocksdict", tmp_path, 8)
+    with pytest.raises(DamagedStoreError, match="is damaged, the next start builds it again: Corruption"):
+        read(stores[0])
+    stores.close()
+    stores = Stores("rocksdict", tmp_path, 8)
+    assert (stores[0].offset(SESSIONS), stores[0].scan(SESSIONS, b"", 1)) == (None, [])
+    stores.close()
