@@ -1,24 +1,39 @@
-"""Where output goes: data on stdout, everything else on stderr. JSON with sorted keys; tables only for people."""
+"""Where output goes: data on stdout, everything else on stderr. JSON with sorted keys; tables only for people.
+
+Ids and names come from others: what would command a terminal (escape sequences, changes of the writing direction) is
+never written as it is.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from io import TextIOWrapper
 from typing import Any
 
 import orjson
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.segment import Segment
 from rich.text import Text
 
 from compaction_monitor.cli.exits import Problem
 
 _PLAIN_WIDTH = 120
 _WARNINGS_SHOWN = 20
+_COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+
+
+class _Console(Console):
+    """rich takes text as it is: here the commands in it become visible."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=_COMMANDS.sub("\ufffd", segment.text))
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -26,7 +41,7 @@ def console(*, stderr: bool = False) -> Console:
     file = sys.stderr if stderr else sys.stdout
     # Nothing to fit into when it is read by a program or kept in a file.
     width = None if file.isatty() else shutil.get_terminal_size((_PLAIN_WIDTH, 0)).columns
-    return Console(file=file, width=width, highlight=False, soft_wrap=False)
+    return _Console(file=file, width=width, highlight=False, soft_wrap=False)
 
 
 def json_document(document: Any) -> None:
@@ -44,6 +59,7 @@ def _json(document: Any, *, indented: bool) -> str:
     """JSON that stdout can hold: escaped where its encoding has less than Unicode, or a file's name is no text."""
     try:
         text = orjson.dumps(document, option=orjson.OPT_SORT_KEYS | (orjson.OPT_INDENT_2 if indented else 0)).decode()
+        text = _COMMANDS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
         text.encode(sys.stdout.encoding)
     except (TypeError, UnicodeEncodeError):
         separators = None if indented else (",", ":")

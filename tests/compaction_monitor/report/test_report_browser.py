@@ -12,6 +12,7 @@ import pytest
 
 from compaction_events.builders import completed, started
 from compaction_monitor import golden
+from tests.compaction_monitor.cli.test_hostile import HOSTILE, story
 from tests.compaction_monitor.report.test_report_page import rendered, report
 
 CHROMIUM = shutil.which("chromium")
@@ -60,6 +61,23 @@ def test_axe_finds_nothing_serious(browser: Any, address: str, scheme: str, widt
     page.add_script_tag(content=axe)
     found = page.evaluate("axe.run()")
     assert [(one["id"], one["impact"]) for one in found["violations"] if one["impact"] in ("serious", "critical")] == []
+    page.close()
+
+
+def test_hostile_ids_are_shown_and_nothing_else_happens(browser: Any, tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    path.write_text(rendered(report(*story(HOSTILE), files=(HOSTILE,)), warnings=(HOSTILE,)), encoding="utf-8")
+    page = browser.new_page()
+    seen: list[str] = []
+    page.on("request", lambda request: seen.append(request.url))
+    page.on("console", lambda message: seen.append(message.text))
+    page.on("pageerror", lambda error: seen.append(str(error)))
+    page.on("dialog", lambda dialog: (seen.append(dialog.message), dialog.dismiss()))
+    page.goto(path.as_uri())
+    page.evaluate("document.querySelectorAll('*').forEach(one => one.dispatchEvent(new Event('mouseover')))")
+    assert [url for url in seen if not url.startswith("data:")] == [path.as_uri()]
+    assert page.evaluate("document.scripts.length") == 1
+    assert "<script>alert(1)</script>" in page.evaluate("document.body.textContent")
     page.close()
 
 
