@@ -9,6 +9,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -124,6 +125,17 @@ def test_imports_keep_to_the_table(name: str, path: Path) -> None:
         assert library not in roots or name in allowed, f"{name} imports {library}"
     if name.startswith("compaction_events"):
         assert "compaction_monitor" not in roots
+
+
+def test_no_module_needs_itself() -> None:
+    """Not even for its types: two modules in a circle are one."""
+    paths = dict(modules())
+    needs = {}
+    for name, path in paths.items():
+        found = imports(ast.parse(path.read_text())) & paths.keys()
+        # `from package import module` needs the module, not what the package re-exports.
+        needs[name] = {one for one in found if not any(other.startswith(f"{one}.") for other in found)}
+    assert set(TopologicalSorter(needs).static_order()) == paths.keys()
 
 
 @each_pure_module
