@@ -13,26 +13,8 @@ import time
 from pathlib import Path
 
 from tests.chaos.parts import ProxiedKafka, faketime
-from tests.chaos.run import Outcome, Plan, Run
-from tests.e2e.judging import RIGHT, Verdict
-
-
-def report(run: Run, verdict: Verdict) -> dict[str, object]:
-    """Everything of a run in one line of JSON."""
-    plan, outcome = run.plan, run.outcome
-    return {
-        "seed": plan.seed, "kills": plan.kills, "restarts": outcome.restarts, "events": plan.events,
-        "faults": dict(sorted(outcome.struck.items())), "fenced": outcome.fenced,
-        "sent_again": outcome.again, "sent_late": outcome.late, "poisoned": outcome.poisoned,
-        "orders_obeyed": outcome.obeyed, "compacted": outcome.compacted,
-        **verdict._asdict(), "stores_different": outcome.stores_different,
-        "takeover_s": dict(sorted(outcome.takeover_s.items())), "unexpected": outcome.wrong,
-    }  # fmt: skip
-
-
-def is_right(verdict: Verdict, outcome: Outcome) -> bool:
-    """Whether a run has shown nothing that it must not."""
-    return verdict == RIGHT and not outcome.wrong and not outcome.stores_different
+from tests.chaos.plan import Plan, is_right, report
+from tests.chaos.run import Run
 
 
 def main() -> int:
@@ -64,7 +46,7 @@ def main() -> int:
     with ProxiedKafka(folder / "kafka") as broker:
         run = Run(plan, broker, f"chaos-{plan.seed}", folder)
         verdict = asyncio.run(run())
-    print(json.dumps(report(run, verdict) | {"took_s": round(time.monotonic() - begun)}))
+    print(json.dumps(report(plan, run.outcome, verdict) | {"took_s": round(time.monotonic() - begun)}))
     return 0 if is_right(verdict, run.outcome) else 1
 
 

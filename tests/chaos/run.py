@@ -12,10 +12,8 @@ import random
 import shutil
 import signal
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +22,7 @@ from compaction_monitor.partitioner import partition_of
 from compaction_monitor.shell import topics
 from tests.chaos.load import load
 from tests.chaos.parts import Machine, Obeying, ProxiedKafka, faketime, make_topics
+from tests.chaos.plan import Outcome, Plan
 from tests.chaos.proxy import Proxy
 from tests.e2e import judging, workers
 from tests.e2e.fleet import CHECKS
@@ -37,66 +36,6 @@ DEADLINE_S: Final = 300.0  # only a hang lasts longer, on a machine with much el
 SLOW_S: Final = 4.0
 CUT_S: Final = 1.5
 HOURS: Final = 12
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What is to be done, and how often.
-
-    Attributes:
-        kills: SIGTERM and SIGKILL by halves.
-        zombies: SIGSTOP for `zombie_s`, longer than the session timeout, then SIGCONT.
-        broker_restarts: Clean and hard by turns.
-        scalings: From one worker to three and back.
-        full_disks: No room for a worker's store.
-        lost_stores: A worker's store is deleted beneath it, and it is killed.
-        slow_brokers: Everything that passes is delayed for a while, then every connection is cut.
-        clock_jumps: A worker's wall clock is set to another hour, before or after.
-    """
-
-    seed: int
-    events: int
-    sessions: int
-    kills: int
-    zombies: int = 0
-    broker_restarts: int = 0
-    scalings: int = 0
-    full_disks: int = 0
-    lost_stores: int = 0
-    slow_brokers: int = 0
-    clock_jumps: int = 0
-    zombie_s: float = 15.0
-
-    def faults(self) -> list[tuple[int, str]]:
-        """Each fault, and how many events are read when it comes."""
-        chosen = random.Random(self.seed)
-        kinds = [("SIGTERM", "SIGKILL")[number % 2] for number in range(self.kills)]
-        kinds += [("broker stop", "broker kill")[number % 2] for number in range(self.broker_restarts)]
-        others = {
-            "zombie": self.zombies, "scaling": self.scalings, "full disk": self.full_disks, "lost store": self.lost_stores,
-            "slow broker": self.slow_brokers, "clock jump": self.clock_jumps,
-        }  # fmt: skip
-        kinds += [kind for kind, count in others.items() for _ in range(count)]
-        chosen.shuffle(kinds)
-        moments = sorted(chosen.sample(range(self.events // 50, self.events * 24 // 25), len(kinds)))
-        return list(zip(moments, kinds, strict=True))
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What happened. `wrong`: what should not have been; `takeover_s`: the longest, by fault."""
-
-    struck: Counter[str] = field(default_factory=Counter)
-    restarts: int = 0
-    fenced: int = 0
-    again: int = 0
-    late: int = 0
-    poisoned: int = 0
-    obeyed: int = 0
-    compacted: bool = False
-    stores_different: int = 0
-    wrong: list[str] = field(default_factory=list)
-    takeover_s: dict[str, float] = field(default_factory=dict)
 
 
 class Run:
@@ -279,19 +218,19 @@ class Run:
             self._start(worker)
         for worker in self._up:
             await self._until(worker.ready, "three workers ready")
-        await self._leave(goes)
-        await self._leave(third)
+        await self._leave(goes, third)
         self._up.append(goes)
         self._start(goes)
         assert set(self._up) == {stays, goes}
 
-    async def _leave(self, worker: Machine) -> None:
-        """It ends, and the others read on without it."""
-        self._up.remove(worker)
-        if worker.running():
-            await self._terminate(worker)
+    async def _leave(self, *gone: Machine) -> None:
+        """They end, and the others read on without them."""
+        for worker in gone:
+            self._up.remove(worker)
+            if worker.running():
+                await self._terminate(worker)
         marks = self.watch.marks()
-        await self._until(lambda: self.watch.past(marks), f"read on without {worker.folder.name}")
+        await self._until(lambda: self.watch.past(marks), "read on by fewer workers")
 
     async def _slow(self) -> None:
         self._proxy.delay_s = self._chosen.uniform(0.05, 0.3)

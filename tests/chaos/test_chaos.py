@@ -1,4 +1,9 @@
-"""The short form of `make chaos`: the real worker on a real Kafka, struck under load in every way, against the pure fold."""
+"""The short form of `make chaos`: the real worker on a real Kafka, struck under load in every way, against the pure fold.
+
+Cases whose verdict is another are in tests/e2e: a recreated input, unequal partition counts, a changelog that lost data
+(test_worker.py, exit 78), records deleted before they were read (test_log_cleanup.py), a transaction that nobody ends
+(test_open_transaction.py).
+"""
 
 from __future__ import annotations
 
@@ -10,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.__main__ import is_right, report
 from tests.chaos.parts import ProxiedKafka, faketime
-from tests.chaos.run import Plan, Run
+from tests.chaos.plan import Plan, is_right, report
+from tests.chaos.run import Run
 from tests.e2e.brokers import KafkaUnavailableError
 
 pytestmark = [pytest.mark.chaos, pytest.mark.kafka]
@@ -49,6 +54,6 @@ async def test_nothing_lost_nothing_doubled(broker: ProxiedKafka, app_id: str, t
     )  # fmt: skip
     run = Run(plan, broker, app_id, tmp_path)
     verdict = await run()
-    assert is_right(verdict, run.outcome), json.dumps(report(run, verdict))
+    assert is_right(verdict, run.outcome), json.dumps(report(plan, run.outcome, verdict))
     assert sum(run.outcome.struck.values()) == len(plan.faults())
     assert run.outcome.compacted, "the changelogs were to be compacted meanwhile"
