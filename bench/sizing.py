@@ -16,6 +16,8 @@ from typing import NamedTuple
 
 from compaction_monitor.core import CACHED_SESSIONS, SWEEP_ROWS_FIRST
 from compaction_monitor.shell import topics
+from compaction_monitor.shell.settings import Settings
+from compaction_monitor.shell.transport import MAX_OUTSTANDING
 from compaction_monitor.state.cache import CACHED_BYTES
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -42,19 +44,23 @@ class Figure(NamedTuple):
 
 MEASURED = {
     "event_cpu_us": Figure(62.9, "µs", "CPU time of an event, the dearer load", "python -m bench (ours, 100000x1)"),
-    "event_bytes": Figure(440, "bytes", "a `round.completed` as an emitter sends it", "python -m bench (the job)"),
+    "event_bytes": Figure(720, "bytes", "a `round.completed` in the log, uncompressed", "tests/test_sizing.py"),
     "row_bytes": Figure(790, "bytes", "a session's row, window full", "python -m bench.cost --part state"),
     "changelog_bytes": Figure(835, "bytes", "that row in the changelog", "python -m bench.cost --part state"),
     "store_bytes": Figure(1080, "bytes", "that row on the worker's disk", "python -m bench.cost --part state"),
     "rows_per_s": Figure(83_000, "rows/s", "recovery where the local store is lost", "python -m bench.cost --part recovery"),
     "idle_mib": Figure(120, "MiB", "a worker that had nothing to recover", "python -m bench.cost --part recovery"),
     "decoded_bytes": Figure(2_900, "bytes", "a session kept decoded", "tests/test_sizing.py"),
+    "record_bytes": Figure(1_700, "bytes", "that event as a record in memory", "tests/test_sizing.py"),
     "node_bytes": Figure(788, "bytes", "a checkpoint's row, the largest", "python -m bench.tree"),
 }
 # Settings and bounds of the code, not measured: megabytes for each worker, and for each partition it owns.
 STORE_CACHE_MIB = 64  # setting store_cache_mb
 MEMTABLES_MIB = 2 * 8  # of RocksDB, for each partition
 CHECKPOINTS_MIB = 15 * CACHED_BYTES / MIB  # rows kept decoded, for each partition whose sessions have checkpoints
+# What Python's allocator holds beyond the sum: a worker of eight partitions with a backlog was seen at 741 MiB
+# (`python -m bench.cost --part state --sessions 2500000`), where the sum says 630.
+ALLOCATOR = 1.2
 
 
 # As `topics apply` makes the sessions' changelog.
@@ -108,12 +114,14 @@ def plan(fleet: Fleet, figures: dict[str, float] | None = None) -> Plan:
     stored = of["store_bytes"] + fleet.checkpoints * of["node_bytes"]
     kept = of["changelog_bytes"] + fleet.checkpoints * of["node_bytes"]
     decoded_mib = CACHED_SESSIONS * of["decoded_bytes"] / MIB
-    each_mib = decoded_mib + MEMTABLES_MIB + (CHECKPOINTS_MIB if fleet.checkpoints else 0)
+    # With a backlog: what is handed out, and the fetch after it.
+    records = MAX_OUTSTANDING + Settings.model_fields["fetch_max_bytes"].default / of["event_bytes"]
+    each_mib = decoded_mib + records * of["record_bytes"] / MIB + MEMTABLES_MIB + (CHECKPOINTS_MIB if fleet.checkpoints else 0)
     return Plan(
         events_per_s=events_per_s,
         workers=workers,
         partitions=partitions,
-        memory_mib=math.ceil(of["idle_mib"] + STORE_CACHE_MIB + owned * each_mib),
+        memory_mib=math.ceil(ALLOCATOR * (of["idle_mib"] + STORE_CACHE_MIB + owned * each_mib)),
         volume_gib=math.ceil(1 + COMPACTING * sessions * stored / GIB),
         recovery_s=sessions * (1 + fleet.checkpoints) / of["rows_per_s"],
         gauges_s=fleet.sessions / partitions / SWEEP_ROWS_FIRST,

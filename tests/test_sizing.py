@@ -5,14 +5,21 @@ from __future__ import annotations
 import gc
 import importlib.util
 import itertools
+import math
 import re
 import shlex
 import tracemalloc
+from collections.abc import Callable
+from typing import Any
 
 import pytest
+from aiokafka.structs import ConsumerRecord
 
 from bench import cost, sizing
+from bench.load import event
+from compaction_events.codec import encode
 from compaction_monitor.core import CACHED_SESSIONS
+from compaction_monitor.shell.transport import MAX_OUTSTANDING
 from compaction_monitor.state.cache import row_key
 from compaction_monitor.state.session import Session
 from tests.natively import ROOT
@@ -35,10 +42,11 @@ def test_the_sum_for_a_million_sessions() -> None:
     figures = {
         "event_cpu_us": 50.0, "event_bytes": 400.0, "changelog_bytes": 800.0, "store_bytes": 1_000.0, "rows_per_s": 50_000.0,
         "idle_mib": 100.0, "decoded_bytes": 1024.0**2 / CACHED_SESSIONS,
+        "record_bytes": 1024.0**2 / (MAX_OUTSTANDING + 2**20 / 400),
     }  # fmt: skip
     made = sizing.plan(sizing.Fleet(1_000_000), figures)
     assert (round(made.events_per_s), made.workers, made.partitions) == (16_667, 3, 16)
-    assert made.memory_mib == 100 + 64 + 8 * (1 + 16)  # two workers have all 16 partitions
+    assert made.memory_mib == math.ceil(1.2 * (100 + 64 + 8 * (1 + 1 + 16)))  # two workers have all 16 partitions
     assert (made.recovery_s, made.gauges_s) == (10.0, 31.25)
     assert made.volume_gib == 1 + 1  # half a million rows, twice, and the rest
     assert made.changelog_gib == pytest.approx((2 * 800e6 + 2 * 16 * 64 * 2**20) / 2**30)
@@ -67,15 +75,35 @@ def test_the_figures_come_from_commands_that_there_are() -> None:
 def test_a_row_and_a_decoded_session_are_no_larger_than_it_says() -> None:
     row = cost.full_session().to_bytes()
     assert len(row) <= sizing.MEASURED["row_bytes"].value
+    each = traced(lambda number: (row_key(f"session-{number:032}"), Session.from_bytes(bytes(row))))
+    assert each <= sizing.MEASURED["decoded_bytes"].value * 1.1  # Python's releases differ by a little
+
+
+def test_an_event_is_no_larger_than_it_says_in_the_log_and_in_memory() -> None:
+    logged = []
+
+    def fetched(number: int) -> Any:
+        sent = encode(event(number, 5), source="bench")
+        headers = tuple((name, bytes(bytearray(value))) for name, value in sent.headers)
+        # Two lengths for each header, and what a record begins with.
+        logged.append(10 + len(sent.key) + len(sent.value) + sum(2 + len(name) + len(value) for name, value in headers))
+        sizes = len(sent.key), len(sent.value)
+        return ConsumerRecord("t", 0, number, 0, 1, bytes(sent.key), bytes(sent.value), None, *sizes, headers)
+
+    assert traced(fetched) <= sizing.MEASURED["record_bytes"].value * 1.1
+    assert sum(logged) / len(logged) <= sizing.MEASURED["event_bytes"].value
+
+
+def traced(make: Callable[[int], Any], count: int = 1_000) -> float:
+    """Bytes that one of many such objects takes."""
     gc.collect()
     tracemalloc.start()
     try:
-        known = {row_key(f"session-{number:032}"): Session.from_bytes(bytes(row)) for number in range(CACHED_SESSIONS)}
+        kept = [make(number) for number in range(count)]
         gc.collect()
-        each = tracemalloc.get_traced_memory()[0] / len(known)
+        return tracemalloc.get_traced_memory()[0] / len(kept)
     finally:
         tracemalloc.stop()
-    assert each <= sizing.MEASURED["decoded_bytes"].value * 1.1  # Python's releases differ by a little
 
 
 def mebibytes(quantity: str) -> int:
@@ -103,3 +131,14 @@ def test_its_links_lead_somewhere() -> None:
     links = re.findall(r"\]\(([^)]+)\)", DOCUMENT)
     assert {link for link in links if not link.startswith("#")} == {"../bench/README.md"}
     assert "## More partitions" in DOCUMENT
+
+
+@pytest.mark.parametrize("overlay", ["dev", "prod"])
+def test_no_worker_is_ended_for_memory_with_all_partitions_that_can_be_its_own(overlay: str) -> None:
+    spec = one(overlay, "StatefulSet")["spec"]
+    partitions, others = settings_of(overlay, spec["template"]).partitions, max(1, spec["replicas"] - 1)
+    one_partition = sizing.plan(sizing.Fleet(1)).memory_mib / sizing.FEWEST_PARTITIONS  # its share of eight
+    assert (
+        mebibytes(container(spec["template"])["resources"]["limits"]["memory"])
+        >= math.ceil(partitions / others) * one_partition
+    )
