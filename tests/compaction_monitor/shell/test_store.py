@@ -154,8 +154,7 @@ def test_a_block_that_cannot_be_read_is_said_and_the_next_start_builds_again(
     stores = Stores("rocksdict", tmp_path, 8)
     for offset in range(9):
         stores[0].write({SESSIONS: {b"%d" % number: os.urandom(500) for number in range(900)}}, {SESSIONS: offset})
-        stores[0]._db.flush()
-    stores.close()
+        stores.close()  # what is in memory goes to a file
     largest = max((tmp_path / "0").glob("*.sst"), key=lambda path: path.stat().st_size)
     data = bytearray(largest.read_bytes())
     data[len(data) // 2] ^= 1
