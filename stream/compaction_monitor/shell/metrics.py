@@ -44,6 +44,7 @@ _FACTS = {
     "session.started": ("new", "repeat"),
     "round.completed": ("new", "gap", *_RULED_OUT),
     "session.ended": ("new", "late"),
+    "proposition.stated": ("new", "repeat", "no_room"),
     "checkpoint.written": ("new", "forgotten", *_RULED_OUT),
     "checkpoint.regenerated": ("new", "forgotten", "trial", "unknown_node", *_RULED_OUT),
 }
@@ -63,7 +64,7 @@ class Counted(NamedTuple):
 
 DOMAIN: Final[dict[str, Counted]] = {
     "facts": Counted(
-        "Input facts by what became of them.",
+        "Input facts by what became of them; of misses and answers `missed` and `answers` say it.",
         ("type", "outcome"),
         [(fact, outcome) for fact, outcomes in _FACTS.items() for outcome in outcomes],
     ),

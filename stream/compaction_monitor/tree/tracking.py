@@ -15,11 +15,14 @@ def stated(step: Step, fact: PropositionStated) -> None:
     place = tracked.place(fact.proposition)
     told = Tracked(kept_id(fact.proposition), fact.turn, kept_id(fact.span_id), fact.pinned, True)
     if place is None:
-        _add(step, [told], MAX_TRACKED - len(tracked.entries))
+        room = MAX_TRACKED - len(tracked.entries)
+        step.count("facts", fact.type, "new" if room else "no_room")
+        _add(step, [told], room)
         return
     known = tracked.entries[place]
     if known.stated:  # unless a checkpoint retained it before its statement came, the first statement stands
         told = known._replace(pinned=known.pinned or fact.pinned)
+    step.count("facts", fact.type, "repeat" if told == known else "new")
     if told != known:
         entries = (*tracked.entries[:place], told, *tracked.entries[place + 1 :])
         step.tree.ledger = step.tree.ledger._replace(tracked=TrackedSet(entries))

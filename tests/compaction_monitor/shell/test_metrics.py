@@ -169,6 +169,18 @@ def test_a_round_that_changes_nothing_is_not_distributed() -> None:
     }
 
 
+def test_a_statement_is_counted_by_what_it_told() -> None:
+    watched = Watched()
+    watched.feed([stated("p1", 1), stated("p1", 1), stated("p1", 1, pinned=True)])
+    watched.feed([stated(f"p{number}", 2) for number in range(1_001)], batch=1_001)
+    assert values(watched.families(), "compaction_facts") == {
+        ("new", "proposition.stated"): 2 + 999,
+        ("repeat", "proposition.stated"): 2,
+        ("no_room", "proposition.stated"): 1,
+    }
+    assert values(watched.families(), "compaction_propositions_dropped") == {(): 1}
+
+
 def test_an_answer_is_timed_from_its_order() -> None:
     watched = Watched()
     watched.feed([started(controller="expected"), *sinking("session-1")[1:]])
