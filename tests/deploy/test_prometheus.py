@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 from collections.abc import Iterator
 from functools import cache
@@ -21,6 +22,7 @@ from compaction_monitor.rules import Rules
 from compaction_monitor.shell.app import make_app
 from compaction_monitor.shell.settings import Settings
 from tests.e2e.alertmanagers import ROOT, ProgramMissingError, program
+from tests.test_readme import PROGRAM, parsed
 
 FOLDER = ROOT / "deploy" / "prometheus"
 RULES = FOLDER / "rules" / "compaction-monitor.yaml"
@@ -179,6 +181,14 @@ def test_the_runbook_has_a_page_for_each_alert_and_no_other() -> None:
     assert re.findall(r"^\| \[(\w+)\]\((\w+)\.md\) \| (\w+) \| (.+) \|$", index, re.MULTILINE) == [
         (name, name, rule["labels"]["severity"], rule["annotations"]["summary"]) for name, rule in ALERTS.items()
     ]
+
+
+def test_the_runbook_gives_only_commands_that_there_are() -> None:
+    text = "".join(path.read_text(encoding="utf-8") for path in RUNBOOK.glob("*.md"))
+    given = {tuple(shlex.split(line)) for line in re.findall(rf"`{PROGRAM} ([^`]+)`", text)}
+    assert len(given) > 5
+    for words in given:
+        parsed(words)
 
 
 def test_the_runbook_names_only_metrics_and_files_that_there_are() -> None:

@@ -69,14 +69,13 @@ def counts_in_the_source() -> Iterator[tuple[str, int, str]]:
     """Each name that the pure middle counts, with how many labels, and where."""
     for path in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.Call):
+                continue
             parts: list[ast.expr] = []
-            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("step.count"):
+            called = ast.unparse(node.func)
+            if called.endswith("step.count"):
                 parts = node.args
-            elif isinstance(node, ast.Call) and ast.unparse(node.func) in (
-                "self.count",
-                "counted.append",
-                "self.counted.append",
-            ):
+            elif called in ("self.count", "counted.append", "self.counted.append"):
                 first = node.args[0]
                 parts = first.elts if isinstance(first, ast.Tuple) else node.args
             if parts and isinstance(parts[0], ast.Constant):
