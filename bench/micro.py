@@ -33,6 +33,7 @@ from compaction_monitor.effects import SESSIONS, TABLES
 from compaction_monitor.fold import fold
 from compaction_monitor.partitioner import partition_of
 from compaction_monitor.rules import Rules
+from compaction_monitor.shell.metrics import Metrics
 from compaction_monitor.shell.worker import GC_OBJECTS
 from compaction_monitor.state.session import Session
 
@@ -119,6 +120,14 @@ def batches(load: Load, *, stored: bool) -> Case:
     return Case(call, len(waiting))
 
 
+def counted() -> Case:
+    """What a committed batch adds to the metrics."""
+    waiting = records(Load("counted", 500, 40))[:BATCH]
+    effects = MonitorCore(Rules(), PARTITIONS, "outcomes").open(0, Rows()).apply(waiting)
+    metrics = Metrics(topics=("events", "outcomes"))
+    return Case(lambda: metrics.add(effects), len(waiting))
+
+
 def cases() -> dict[str, Case]:
     rules = Rules()
     limits = rules.default.thresholds
@@ -140,6 +149,7 @@ def cases() -> dict[str, Case]:
         "state decode": Case(lambda: Session.from_bytes(row)),
         "finding encode": Case(lambda: publication(finding)),
         "event encode": Case(lambda: encode(steady, source="bench")),
+        "metrics": counted(),
         "path, sessions known": batches(Load("known", 500, 40), stored=False),
         "path, sessions fresh": batches(Load("fresh", 20_000, 1), stored=False),
         "path, sessions stored": batches(Load("stored", 20_000, 1), stored=True),
