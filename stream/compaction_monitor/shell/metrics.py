@@ -1,11 +1,7 @@
 """Everything the worker counts, in a registry of its own; the only module that imports prometheus_client.
 
-The pure middle counts in tuples (`Effects.counts`): the metric's name without prefix, then its label values in the
-order of `DOMAIN`. They are added only when the transaction that carries the effects is committed.
-
-Labels come from closed sets: an agent is named only if the operator expects it, and nothing of one session (its id, its
-nodes) ever becomes a label. So the number of series does not grow with what is watched, and where the set is known
-every series is there from the start, at 0.
+The pure middle counts in tuples; what it may count is in `counts`. They are added only when the transaction that carries
+the effects is committed. Labels come from closed sets, and where a set is known every series is there from the start, at 0.
 """
 
 from __future__ import annotations
@@ -18,95 +14,20 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from itertools import product
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Info, ProcessCollector, disable_created_metrics, exposition
 from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 
-from compaction_events.errors import Reason
-from compaction_events.facts import AckStatus
-from compaction_events.findings import Action, Severity
-from compaction_monitor.checks.evidence import WORDS
+from compaction_monitor.counts import ACTIONS, CHECKS, DOMAIN, SEVERITIES
 from compaction_monitor.effects import Effects, JudgedRound, Standing
 from compaction_monitor.tally import OTHER, STATES, agent_label
 
 PREFIX: Final = "compaction"
 MAX_EXEMPLAR_CHARS: Final = 64
 WITH_EXEMPLARS: Final = frozenset({"findings", "orders"})
-
-_CHECKS = tuple(WORDS)
-_SEVERITIES = tuple(severity.value for severity in Severity)
-_ACTIONS = tuple(action.value for action in Action)
-_RULED_OUT = ("late", "duplicate")
-_FACTS = {
-    "session.started": ("new", "repeat"),
-    "round.completed": ("new", "gap", *_RULED_OUT),
-    "session.ended": ("new", "late"),
-    "proposition.stated": ("new", "repeat", "no_room"),
-    "checkpoint.written": ("new", "forgotten", *_RULED_OUT),
-    "checkpoint.regenerated": ("new", "forgotten", "trial", "unknown_node", *_RULED_OUT),
-}
-
-
-class Counted(NamedTuple):
-    """A counter that the pure middle may add to.
-
-    Attributes:
-        series: Those that are there from the start, without their first label where that is the agent or the topic.
-    """
-
-    text: str
-    labels: tuple[str, ...] = ()
-    series: Sequence[tuple[str, ...]] = ()
-
-
-DOMAIN: Final[dict[str, Counted]] = {
-    "facts": Counted(
-        "Input facts by what became of them; of misses and answers `missed` and `answers` say it.",
-        ("type", "outcome"),
-        [(fact, outcome) for fact, outcomes in _FACTS.items() for outcome in outcomes],
-    ),
-    "findings": Counted(
-        "Alerts published: raised, raised again (worse, or about more), resolved.",
-        ("agent", "check", "severity", "status"),
-        list(product(_CHECKS, _SEVERITIES, ("raised", "raised_again", "resolved"))),
-    ),
-    "findings_dropped": Counted(
-        "Alerts that were not opened because a session may hold only so many.", ("check",), [(check,) for check in _CHECKS]
-    ),
-    "checks_skipped": Counted("Checks that an absent input skipped.", ("check", "reason")),
-    "orders": Counted(
-        "Remediation orders published, or dropped because a session may hold only so many.",
-        ("agent", "action", "status"),
-        list(product(_ACTIONS, ("sent", "sent_again", "dropped"))),
-    ),
-    "orders_held": Counted(
-        "Remediation orders held back.", ("action", "reason"), list(product(_ACTIONS, ("cooldown", "breaker", "contradiction")))
-    ),
-    "orders_ended": Counted(
-        "Remediation orders that came to an end.",
-        ("action", "outcome"),
-        list(product(_ACTIONS, ("completed", "rejected", "failed", "expired", "withdrawn", "dropped"))),
-    ),
-    "answers": Counted(
-        "Acknowledgements of controllers; too_late: the order had ended.",
-        ("action", "status"),
-        [
-            *product(_ACTIONS, (*(status.value for status in AckStatus), "too_late")),
-            ("none", "too_late"),
-            ("none", "unknown_session"),
-        ],
-    ),
-    "verdicts": Counted("Verdicts over the trial regenerations of a checkpoint.", ("verdict", "reason")),
-    "missed": Counted("Propositions that were missed, by what that means.", ("decision",)),
-    "trials_held": Counted("Trial regenerations that were not asked for.", ("reason",)),
-    "nodes_forgotten": Counted("Checkpoints forgotten because a session may hold only so many."),
-    "propositions_dropped": Counted("Facts with propositions that a session had no room to track."),
-    "sessions_expired": Counted("Sessions closed because they were silent for too long."),
-    "dead_letters": Counted("Records that could not be used.", ("topic", "reason"), [(reason.value,) for reason in Reason]),
-}
 
 RAW_RATIOS = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.55, 0.6, 0.7, 0.8, 0.9, 1)
 COSINES = (0, 0.1, 0.2, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.8, 0.9, 1)
@@ -122,7 +43,8 @@ class Distribution(Collector):
 
     Args:
         bounds: Upper bounds of the buckets, without infinity.
-        labels: The name of its label, and every value that has; none where it has no label.
+        label: Its name; empty where there is none.
+        values: Every value that the label has.
     """
 
     def __init__(self, name: str, text: str, bounds: Sequence[float], label: str = "", values: Sequence[str] = ("",)) -> None:
@@ -189,6 +111,7 @@ class Metrics:
         self._recovered = self._counter("recovery_records", "Changelog records read by recoveries.")
         self._recovery = Gauge(f"{PREFIX}_recovery_duration_seconds", "The last recovery.", registry=self.registry)
         self._recovery_started = 0.0
+        self.recovered_records = 0
         self._ready = Gauge(f"{PREFIX}_ready", "1 when /ready says yes.", registry=self.registry)
         build = Info(f"{PREFIX}_build", "Versions.", registry=self.registry)
         build.info({"version": version("compaction-monitor"), "python": platform.python_version()})
@@ -216,7 +139,7 @@ class Metrics:
             DETECTION_S,
         )
         self._answer_delay = self._distribution(
-            "answer_delay_seconds", "From an order's first publication to its controller's word.", ANSWER_S, "action", _ACTIONS
+            "answer_delay_seconds", "From an order's first publication to its controller's word.", ANSWER_S, "action", ACTIONS
         )
         self._duration = self._distribution(
             "transaction_duration_seconds", "From the first record handed over to the commit.", COMMIT_S
@@ -295,6 +218,7 @@ class Metrics:
 
     def recovered(self, records: int) -> None:
         self._recovered.inc(records)
+        self.recovered_records += records
 
     def recovery_started(self) -> None:
         self._recovery_started = time.monotonic()
@@ -324,7 +248,7 @@ class Metrics:
         )  # fmt: skip
         self.watch(
             "findings_open", "Alerts that fire.", ("agent", "check", "severity"),
-            lambda: sums("findings_open", product(agents, _CHECKS, _SEVERITIES)),
+            lambda: sums("findings_open", product(agents, CHECKS, SEVERITIES)),
         )  # fmt: skip
         self.watch(
             "partitions_counted", "Partition numbers whose sessions have all been counted since they were assigned.", (),

@@ -20,9 +20,10 @@ from prometheus_client.parser import text_string_to_metric_families as plain
 from compaction_events.builders import acknowledged, at, completed, ended, missed, regenerated, started, stated, written
 from compaction_events.facts import Fact
 from compaction_events.findings import RemediationRequested
+from compaction_monitor.counts import DOMAIN
 from compaction_monitor.effects import Effects
 from compaction_monitor.harness import Offline, Published
-from compaction_monitor.shell.metrics import DOMAIN, RAW_RATIOS, Distribution, Metrics, exemplar_id
+from compaction_monitor.shell.metrics import RAW_RATIOS, Distribution, Metrics, exemplar_id
 from tests.compaction_monitor.scenes import tree_round
 from tests.e2e.alertmanagers import ProgramMissingError, program
 

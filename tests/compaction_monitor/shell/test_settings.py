@@ -38,10 +38,12 @@ def test_arguments_beat_variables_beat_the_file(monkeypatch: pytest.MonkeyPatch,
 def test_lists_are_separated_by_commas(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(f"{PREFIX}BROKERS", "one:9092, two:9093")
     monkeypatch.setenv(f"{PREFIX}EVENTS_TOPICS", "team-a.events,team-b.events")
+    monkeypatch.setenv(f"{PREFIX}METRICS_AGENTS", "coder, writer")
     settings = load()
     assert settings.brokers == ("one:9092", "two:9093")
     assert settings.client_options()["bootstrap_servers"] == ["one:9092", "two:9093"]
     assert settings.events_topics == ("team-a.events", "team-b.events")
+    assert settings.metrics_agents == ("coder", "writer")
 
 
 @pytest.mark.parametrize(
@@ -53,6 +55,7 @@ def test_lists_are_separated_by_commas(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"brokers": "nonsense"}, ["BROKERS='nonsense'", "HOST:PORT"]),
         ({"worker": "a b"}, ["WORKER='a b'", "match"]),
         ({"events_topics": "a b"}, ["EVENTS_TOPICS", "match"]),
+        ({"metrics_agents": ",".join(map(str, range(21)))}, ["METRICS_AGENTS", "at most 20"]),
         ({"events_topics": "compaction.outcomes"}, ["must all differ"]),
         ({"security_protocol": "SASL_SSL"}, ["SASL_SSL", "username and password"]),
         ({"security_protocol": "SSL", "cafile": "/nowhere/ca.pem"}, ["cafile", "/nowhere/ca.pem"]),
