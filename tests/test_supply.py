@@ -44,7 +44,7 @@ def pinned(lock: Path) -> Iterator[tuple[Requirement, list[str]]]:
 
 
 def versions(lock: Path) -> dict[str, Version]:
-    found = {}
+    found: dict[str, Version] = {}
     for requirement, _ in pinned(lock):
         (exactly,) = requirement.specifier
         assert exactly.operator == "=="
@@ -77,7 +77,7 @@ def test_it_fits_what_the_project_asks_for(lock: Path) -> None:
 def test_nothing_that_a_package_needs_is_missing(lock: Path) -> None:
     """As far as the packages are installed here."""
     locked = versions(lock)
-    extras = {canonicalize_name(r.name): r.extras for r in map(Requirement, WANTED[lock])}
+    extras: dict[str, set[str]] = {canonicalize_name(r.name): r.extras for r in map(Requirement, WANTED[lock])}
     known = 0
     for name in locked:
         try:

@@ -67,12 +67,17 @@ def test_axe_finds_nothing_serious(browser: Any, address: str, scheme: str, widt
 def test_hostile_ids_are_shown_and_nothing_else_happens(browser: Any, tmp_path: Path) -> None:
     path = tmp_path / "report.html"
     path.write_text(rendered(report(*story(HOSTILE), files=(HOSTILE,)), warnings=(HOSTILE,)), encoding="utf-8")
-    page = browser.new_page()
     seen: list[str] = []
+
+    def dismissed(dialog: Any) -> None:
+        seen.append(dialog.message)
+        dialog.dismiss()
+
+    page = browser.new_page()
     page.on("request", lambda request: seen.append(request.url))
     page.on("console", lambda message: seen.append(message.text))
     page.on("pageerror", lambda error: seen.append(str(error)))
-    page.on("dialog", lambda dialog: (seen.append(dialog.message), dialog.dismiss()))
+    page.on("dialog", dismissed)
     page.goto(path.as_uri())
     page.evaluate("document.querySelectorAll('*').forEach(one => one.dispatchEvent(new Event('mouseover')))")
     assert [url for url in seen if not url.startswith("data:")] == [path.as_uri()]
