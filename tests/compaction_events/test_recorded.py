@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from compaction_events import builders
+from compaction_events import background, builders
 from compaction_events.background import Background
 from compaction_events.bounded import Bounded
 from compaction_events.codec import encode
@@ -75,3 +75,51 @@ def test_a_loop_in_the_background_goes_on_between_calls() -> None:
         assert ticked.wait(10)
         with pytest.raises(ValueError, match="told"):
             loop.run(fails())
+
+
+class Ends:
+    """Which of two tasks ended first: one that was begun from outside, and one that it rests on."""
+
+    def __init__(self, *, cleans_up: bool) -> None:
+        self.order: list[str] = []
+        self.cleans_up = cleans_up
+        self.client_was_left_alone = False
+        self.under_way = threading.Event()
+
+    async def client(self) -> None:
+        try:
+            self.under_way.set()
+            await asyncio.Event().wait()
+        finally:
+            self.order.append("client")
+
+    async def begun(self) -> None:
+        client = asyncio.create_task(self.client())
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.client_was_left_alone = not client.cancelling()
+            if self.cleans_up:
+                client.cancel()
+                await asyncio.wait([client])
+            else:  # for ever, until it is cancelled once more
+                await asyncio.Event().wait()
+            self.order.append("begun")
+
+
+def test_what_was_begun_is_cleaned_up_before_what_it_rests_on() -> None:
+    ends = Ends(cleans_up=True)
+    with Background("test") as loop:
+        loop.submit(ends.begun())
+        assert ends.under_way.wait(10)
+    assert ends.client_was_left_alone
+    assert ends.order == ["client", "begun"]
+
+
+def test_what_does_not_clean_up_in_time_is_cancelled_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(background, "CLEAN_UP_S", 0.05)
+    ends = Ends(cleans_up=False)
+    with Background("test") as loop:
+        loop.submit(ends.begun())
+        assert ends.under_way.wait(10)
+    assert ends.order == ["client"]
