@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
-from compaction_monitor.state.session import Session, standing_fields
+from compaction_monitor.state.session import UNREADABLE, CorruptStateError, Session, standing_fields
 
 OTHER: Final = "other"
 STATES: Final = ("critical", "warning", "info", "blind", "healthy", "new", "ended")
@@ -34,7 +34,7 @@ def state_of(ended: bool, alerts: Sequence[Sequence[Any]], window: Sequence[Sequ
     """
     if alerts:
         severities = {alert[2] for alert in alerts}
-        return next(state for state in STATES if state in severities)
+        return STATES[min(map(STATES.index, severities))]
     if ended:
         return "ended"
     if not window:
@@ -62,10 +62,17 @@ class Tally:
         return self.complete or key <= self._reached
 
     def read(self, rows: Sequence[tuple[bytes, bytes]], last: bool) -> None:
-        """Count rows of the first sweep; `last`: there are no more."""
+        """Count rows of the first sweep; `last`: there are no more.
+
+        Raises:
+            StateError: A row is of a newer version, or not what any version writes.
+        """
         for _, row in rows:
             agent, window, ended, alerts = standing_fields(row)
-            self._add((agent, state_of(ended, alerts, window), alerts), 1)
+            try:
+                self._add((agent, state_of(ended, alerts, window), alerts), 1)
+            except UNREADABLE as error:
+                raise CorruptStateError(f"a session's state cannot be counted: {error!r}") from error
         self.complete = last
         if rows:
             self._reached = rows[-1][0]

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import fields
+from typing import Any
 
+import orjson
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -13,7 +16,8 @@ from compaction_monitor import core
 from compaction_monitor.core import MonitorPartition
 from compaction_monitor.effects import SESSIONS
 from compaction_monitor.harness import Offline, Rows, milliseconds
-from compaction_monitor.state.session import Session
+from compaction_monitor.state.session import CorruptStateError, Session
+from compaction_monitor.tally import Tally
 from tests.compaction_monitor.scenes import tree_round
 from tests.compaction_monitor.stories import Move, play_move, stories
 
@@ -96,6 +100,16 @@ def test_an_expired_session_is_counted_no_more() -> None:
     assert standing(monitor) == {("sessions", "other", "healthy"): 1}
     monitor.tick(at(3 * 24 * 60))
     assert standing(monitor) == {}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("agent", ["a"]), ("window", [[1]]), ("alerts", 5), ("alerts", [["drift", "id", "bad"]])]
+)
+def test_a_broken_row_is_told_from_a_fault_in_the_program(field: str, value: Any) -> None:
+    row = orjson.loads(Session(agent="agent").to_bytes())
+    row[3 + [one.name for one in fields(Session)].index(field)] = value
+    with pytest.raises(CorruptStateError, match="cannot be counted"):
+        Tally(frozenset()).read([(b"key", orjson.dumps(row))], last=True)
 
 
 def test_only_expected_agents_have_a_name() -> None:

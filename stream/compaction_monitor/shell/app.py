@@ -183,7 +183,8 @@ def _watch_stores(app: WorkerApp, stores: Stores) -> None:
 
     def remaining() -> dict[tuple[str, ...], float]:
         recovery = app.tables.recovery
-        return {(): float(sum(recovery.active_remaining().values())) if recovery.in_recovery else 0.0}
+        left = recovery.active_remaining().values() if recovery.in_recovery else ()
+        return {(): float(sum(max(0, records) for records in left))}
 
     watch = app.metrics.watch
     watch("store_rows", "Rows in the local store, estimated.", ("partition",), lambda: of_each(lambda store: store.rows()))
