@@ -61,7 +61,7 @@ class Ownership:
         """Fence whoever owned the partitions of these changelogs before, ourselves included; every transaction has ended.
 
         Raises:
-            Refusal: A transaction in a changelog does not end.
+            Refusal: A transaction in a changelog, or in the findings, does not end.
             TimeoutError: The brokers do not let us claim them.
             KafkaError: They refuse.
         """
@@ -79,7 +79,8 @@ class Ownership:
             raise TimeoutError(f"partitions not claimed within {limit_s:g} s: {self._held}") from exc
         if changelogs:
             options = self._settings.client_options()
-            await settle(lambda: unsettled(self._consumer(), options, changelogs), limit_s, self._hold)
+            published = {TP(self._outlets.findings, partition) for partition in wanted}
+            await settle(lambda: unsettled(self._consumer(), options, published.union(changelogs)), limit_s, self._hold)
         self._held = ""
 
     def _hold(self, reason: str) -> None:

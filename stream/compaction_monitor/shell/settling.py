@@ -2,8 +2,8 @@
 
 A transaction whose end was decided shows up topic by topic, and one that the broker has lost track of ("hanging", after
 a crash of its own) never ends. Committed reads stop before it: a changelog would seem to be shorter than what was
-published and acknowledged. So what can be read is compared with what was written, and while they differ nothing is
-recovered.
+published and acknowledged, and of findings behind it nobody would know. So what can be read is compared with what was
+written, and while they differ nothing is recovered.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Refusal(Exception):
     """The worker must not go on with what it found; the operator has to decide (exit 78)."""
 
 
-async def unsettled(consumer: Any, options: Mapping[str, Any], changelogs: Collection[TP]) -> dict[TP, Reach]:
-    """The changelog partitions with an open transaction.
+async def unsettled(consumer: Any, options: Mapping[str, Any], tps: Collection[TP]) -> dict[TP, Reach]:
+    """Those of the partitions that have an open transaction.
 
     Args:
         consumer: Faust's, which reads committed records.
@@ -43,15 +43,15 @@ async def unsettled(consumer: Any, options: Mapping[str, Any], changelogs: Colle
     raw = AIOKafkaConsumer(isolation_level="read_uncommitted", **options)
     try:
         await raw.start()
-        written = await raw.end_offsets(list(changelogs))
+        written = await raw.end_offsets(list(tps))
     finally:
         await raw.stop()
-    stable = await consumer.highwaters(*changelogs)
-    return {tp: (stable[tp], written[tp]) for tp in changelogs if stable[tp] < written[tp]}
+    stable = await consumer.highwaters(*tps)
+    return {tp: (stable[tp], written[tp]) for tp in tps if stable[tp] < written[tp]}
 
 
 async def settle(ask: Callable[[], Awaitable[dict[TP, Reach]]], limit_s: float, tell: Callable[[str], None]) -> None:
-    """Wait until no changelog partition has an open transaction.
+    """Wait until no partition has an open transaction.
 
     Args:
         ask: See `unsettled`.
@@ -72,7 +72,7 @@ async def settle(ask: Callable[[], Awaitable[dict[TP, Reach]]], limit_s: float, 
         except KafkaError as exc:
             if not exc.retriable:
                 raise
-            failure = TimeoutError(f"whether the changelogs are complete cannot be asked: {exc!r}")
+            failure = TimeoutError(f"whether all transactions have ended cannot be asked: {exc!r}")
         else:
             if not still_open:
                 return
@@ -88,6 +88,6 @@ def _described(still_open: Mapping[TP, Reach]) -> str:
     others = f", and {len(still_open) - 1} more" if len(still_open) > 1 else ""
     return (
         f"{tp.topic} partition {tp.partition}: a transaction is open from {stable} on (written up to {written}){others}. "
-        "Its rows belong to the state, which is not read without them. If the broker has lost track of it: "
+        "Nothing behind it can be read, so there is no going on. If the broker has lost track of it: "
         f"kafka-transactions.sh abort --topic {tp.topic} --partition {tp.partition} --start-offset {stable}"
     )

@@ -33,12 +33,12 @@ async def test_waits_until_every_transaction_has_ended() -> None:
     await settle(broker, 60, told.append)
     assert broker.asked == 4
     assert told == [
-        "app-sessions-v1-changelog partition 3: a transaction is open from 100 on (written up to 140), and 1 more. Its rows "
-        "belong to the state, which is not read without them. If the broker has lost track of it: kafka-transactions.sh abort "
+        "app-sessions-v1-changelog partition 3: a transaction is open from 100 on (written up to 140), and 1 more. Nothing "
+        "behind it can be read, so there is no going on. If the broker has lost track of it: kafka-transactions.sh abort "
         "--topic app-sessions-v1-changelog --partition 3 --start-offset 100",
-        "whether the changelogs are complete cannot be asked: KafkaConnectionError('gone')",
-        "app-sessions-v1-changelog partition 3: a transaction is open from 100 on (written up to 140). Its rows belong to the "
-        "state, which is not read without them. If the broker has lost track of it: kafka-transactions.sh abort --topic "
+        "whether all transactions have ended cannot be asked: KafkaConnectionError('gone')",
+        "app-sessions-v1-changelog partition 3: a transaction is open from 100 on (written up to 140). Nothing behind it can "
+        "be read, so there is no going on. If the broker has lost track of it: kafka-transactions.sh abort --topic "
         "app-sessions-v1-changelog --partition 3 --start-offset 100",
     ]
 
