@@ -1,4 +1,4 @@
-"""A transaction that nobody ends, in a changelog or in the findings: the worker waits and says so, it reads no shorter state."""
+"""A transaction that nobody ends, in a changelog or in the findings: the worker waits, says so, reads no shorter state."""
 
 from __future__ import annotations
 
