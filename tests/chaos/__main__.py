@@ -22,7 +22,7 @@ def main() -> int:
     options = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     options.add_argument("--kills", type=int, default=20, help="SIGTERM and SIGKILL by halves")
     options.add_argument("--zombies", type=int, default=0, help="SIGSTOP for longer than the session timeout, SIGCONT")
-    options.add_argument("--broker-restarts", type=int, default=0, help="clean and hard by turns")
+    options.add_argument("--broker-restarts", type=int, default=0, help="hard (SIGKILL) and clean by turns")
     options.add_argument("--scalings", type=int, default=0, help="from one worker to three and back")
     options.add_argument("--full-disks", type=int, default=0, help="no room for a worker's store (mounts a tmpfs: needs root)")
     options.add_argument("--lost-stores", type=int, default=0, help="a worker's store is deleted beneath it")

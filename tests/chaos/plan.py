@@ -16,7 +16,7 @@ class Plan:
     Attributes:
         kills: SIGTERM and SIGKILL by halves.
         zombies: SIGSTOP for `zombie_s`, longer than the session timeout, then SIGCONT.
-        broker_restarts: Clean and hard by turns.
+        broker_restarts: Hard (SIGKILL) and clean by turns.
         scalings: From one worker to three and back.
         full_disks: No room for a worker's store.
         lost_stores: A worker's store is deleted beneath it, and it is killed.
@@ -41,7 +41,7 @@ class Plan:
         """Each fault, and how many events are read when it comes."""
         chosen = random.Random(self.seed)
         kinds = [("SIGTERM", "SIGKILL")[number % 2] for number in range(self.kills)]
-        kinds += [("broker stop", "broker kill")[number % 2] for number in range(self.broker_restarts)]
+        kinds += [("broker kill", "broker stop")[number % 2] for number in range(self.broker_restarts)]
         others = {
             "zombie": self.zombies, "scaling": self.scalings, "full disk": self.full_disks, "lost store": self.lost_stores,
             "slow broker": self.slow_brokers, "clock jump": self.clock_jumps,
