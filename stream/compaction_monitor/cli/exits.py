@@ -35,7 +35,7 @@ MEANING: Final[dict[Code, str]] = {
     Code.found: "a finding as bad as --fail-on, or worse",
     Code.unavailable: "worker: no broker answers",
     Code.software: "worker: a fault in the program",
-    Code.fenced: "worker: fenced, paused for too long, or its local store failed; start it again",
+    Code.fenced: "worker: fenced, paused for too long, stuck, or its local store failed; start it again",
     Code.config: "worker: settings, disk or topics need a decision; the last line says which",
     Code.interrupted: "interrupted",
 }

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -143,6 +143,16 @@ class Lane:
         if self._busy_since is not None and self._loop.time() - self._busy_since > STALLED_S:
             return f"partition {self.partition}: a transaction has been under way for more than {STALLED_S:g} s"
         return None
+
+    def mark(self) -> Hashable:
+        """What changes when work gets on here, an aborted transaction included; None when there is none."""
+        behind = any(
+            (reading := self._consumer.reading(TP(topic, self.partition))) is not None and reading[1] > at
+            for topic, at in self.expected.items()
+        )
+        if not (behind or self._waiting or self._busy_since is not None):
+            return None
+        return tuple(self.expected.items()), self._failures, self._busy_since
 
     async def close(self, timeout_s: float) -> None:
         """Drop what waits, let the transaction under way end; after `timeout_s` it is left to the next owner to abort."""

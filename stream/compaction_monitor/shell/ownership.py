@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Hashable
 from typing import Any
 
 from aiokafka.errors import KafkaError
@@ -203,6 +203,18 @@ class Ownership:
         if silent_s > SILENT_S:
             reasons.append(f"no broker has answered a fetch for {silent_s:.0f} s")
         return reasons
+
+    def marks(self) -> dict[str, Hashable]:
+        """What is to be done at the moment, for the watchdog."""
+        if self.phase != "working":
+            # While it claims there is a limit of its own, which ends with the reason.
+            return {} if self._held else {f"the worker is {self.phase}": (self._epoch, self._metrics.recovered_records)}
+        marks: dict[str, Hashable] = {
+            f"partition {lane.partition}": mark for lane in self.lanes.values() if (mark := lane.mark()) is not None
+        }
+        if self.lanes and self._consumer().silent_s() > SILENT_S:
+            marks["no fetch is answered"] = self._epoch
+        return marks
 
     async def close(self) -> None:
         """Stop all lanes; bounded."""

@@ -73,6 +73,9 @@ class Settings(BaseSettings, Security):
     session_timeout_s: float = Field(10.0, ge=6.0, le=300.0, description="A silent worker is replaced after this.")
     request_timeout_s: float = Field(40.0, ge=5.0, le=300.0)
     transaction_timeout_s: float = Field(60.0, ge=10.0, le=900.0)
+    stuck_timeout_s: float = Field(
+        120.0, ge=5.0, le=3600.0, description="Without progress for this long, though the brokers answer, the worker ends."
+    )
     shutdown_timeout_s: float = Field(8.0, ge=1.0, le=60.0, description="SIGTERM to process ended, at most.")
     fetch_wait_ms: int = Field(100, ge=1, le=5000)
     fetch_max_bytes: int = Field(1 << 20, ge=1 << 16, le=1 << 26, description="Per partition and fetch.")

@@ -5,7 +5,7 @@
 | 0 | stopped by SIGTERM or SIGINT |
 | 69 | no broker answers |
 | 70 | a fault in the program |
-| 75 | fenced, paused for longer than the session timeout, or its local store failed: start it again |
+| 75 | fenced, paused for longer than the session timeout, stuck, or its local store failed: start it again |
 | 78 | the settings, the disk or what is in the topics need a decision; the last line says which |
 """
 
@@ -19,7 +19,6 @@ import signal
 import sys
 import threading
 import time
-from contextlib import suppress
 
 from aiokafka.errors import KafkaError
 from faust.exceptions import ConsistencyError
@@ -33,12 +32,14 @@ from compaction_monitor.shell.lanes import EX_CONFIG, EX_FENCED, EX_SOFTWARE
 from compaction_monitor.shell.settings import Settings, SettingsError
 from compaction_monitor.shell.settling import Refusal
 from compaction_monitor.shell.store import DamagedStoreError, StoreError
+from compaction_monitor.shell.watchdog import Watchdog
 from compaction_monitor.shell.web import Access, WebServer
 
 log = logging.getLogger(__name__)
 
 EX_UNAVAILABLE = 69
 HEARTBEAT_S = 0.5
+PROBE_S = 5.0
 GC_OBJECTS = 50_000
 
 
@@ -55,6 +56,7 @@ class _Process:
         self._settings = settings
         self._code: int | None = None
         self._reason = ""
+        self._limited = False
         self._address = ""
         self._over = asyncio.Event()
         self._ended = threading.Event()
@@ -77,17 +79,27 @@ class _Process:
         if self._code is None:
             self._code, self._reason = code, reason
             log.log(logging.CRITICAL if code else logging.INFO, "ending: %s", reason)
-            # Everything that is committed is durable, so a process that does not stop by itself can be ended anywhere.
+            self._limit(code, reason)
+        self._over.set()
+
+    def _signalled(self, number: int, _frame: object) -> None:
+        # Not the loop's own handler: where the loop is stuck, the limit must hold all the same.
+        reason = f"signal {signal.Signals(number).name}"
+        self._limit(0, reason)
+        self._loop.call_soon_threadsafe(self.exit, 0, reason)
+
+    def _limit(self, code: int, reason: str) -> None:
+        """Everything that is committed is durable, so a process that does not stop by itself can be ended anywhere."""
+        if not self._limited:
+            self._limited = True
             timer = threading.Timer(self._settings.shutdown_timeout_s, _end, (code, f"{reason} (did not stop in time)"))
             timer.daemon = True
             timer.start()
-        self._over.set()
 
     async def run(self) -> int:
-        loop = asyncio.get_running_loop()
+        self._loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            with suppress(NotImplementedError):  # Windows has no signal handlers in its loop
-                loop.add_signal_handler(number, self.exit, 0, f"signal {number.name}")
+            signal.signal(number, self._signalled)
         try:
             port = await self._web.start()
             scheme = "https" if self._settings.web_certfile else "http"
@@ -95,7 +107,11 @@ class _Process:
             log.info("web server on %s", self._address)
         except OSError as exc:
             self.exit(EX_CONFIG, f"web_host, web_port {self._settings.web_host}:{self._settings.web_port}: {exc.strerror}")
-        tasks = [loop.create_task(self._start()), loop.create_task(self._look_at_the_app())]
+        self._watchdog = Watchdog(
+            self._settings.stuck_timeout_s, self._app.owned.marks, self._brokers_answer, lambda reason: _end(EX_FENCED, reason)
+        )
+        doing = (self._start(), self._look_at_the_app(), self._watchdog.beat(HEARTBEAT_S), self._watchdog.run(HEARTBEAT_S))
+        tasks = [self._loop.create_task(one) for one in doing]
         threading.Thread(target=self._look_for_a_pause, name="pauses", daemon=True).start()
         await self._over.wait()
         for task in tasks:
@@ -147,7 +163,18 @@ class _Process:
             paused = time.monotonic() - before - HEARTBEAT_S
             if paused > limit:
                 _end(EX_FENCED, f"paused for {paused:.0f} s, longer than the session timeout of {limit:g} s")
+            self._watchdog.look_at_the_loop()
             before = time.monotonic()
+
+    async def _brokers_answer(self) -> bool:
+        """Asked over a connection of its own: ours may be what is stuck."""
+        try:
+            async with asyncio.timeout(PROBE_S), topics.connect(**self._settings.client_options()) as admin:
+                await admin.describe_topics()
+        except (KafkaError, TimeoutError, OSError) as exc:
+            log.info("the brokers do not answer: %r", exc)
+            return False
+        return True
 
     def _crashed(self) -> None:
         reason = self._app.crash_reason
