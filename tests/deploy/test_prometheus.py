@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shlex
@@ -17,6 +18,7 @@ import yaml
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from compaction_monitor.checks.evidence import WORDS
 from compaction_monitor.core import MonitorCore
 from compaction_monitor.rules import Rules
 from compaction_monitor.shell.app import make_app
@@ -175,12 +177,33 @@ def test_an_alert_is_tested_both_ways(name: str) -> None:
 
 
 def test_the_runbook_has_a_page_for_each_alert_and_no_other() -> None:
-    pages = {path.stem for path in RUNBOOK.glob("*.md")} - {"README"}
+    pages = {path.stem for path in RUNBOOK.glob("*.md")} - {"README", "findings"}
     assert pages == set(ALERTS)
     index = (RUNBOOK / "README.md").read_text(encoding="utf-8")
     assert re.findall(r"^\| \[(\w+)\]\((\w+)\.md\) \| (\w+) \| (.+) \|$", index, re.MULTILINE) == [
         (name, name, rule["labels"]["severity"], rule["annotations"]["summary"]) for name, rule in ALERTS.items()
     ]
+
+
+def test_the_runbook_says_of_each_finding_what_to_do() -> None:
+    page = (RUNBOOK / "findings.md").read_text(encoding="utf-8")
+    sections = re.findall(r"^## (\w+)\n\n(.+?)(?=\n## |\Z)", page, re.MULTILINE | re.DOTALL)
+    assert [check for check, _ in sections] == list(WORDS)
+    for _, text in sections:
+        assert re.findall(r"^- \*\*(.+?)\*\*", text, re.MULTILINE) == ["Look at", "Do", "Not so bad"]
+    looked_at = {name for _, text in sections for name in re.findall(r"`(\w+)`", text.split("- **Do**")[0])}
+    assert looked_at - evidence() == {"spans_stable", "completed"}, "words that are no evidence"
+    assert len(looked_at) > 20
+
+
+def evidence() -> set[str]:
+    """Every name that evidence may have: keys of what the checks write down."""
+    found = set()
+    for folder in ("checks", "loop", "tree"):
+        for path in (ROOT / "stream" / "compaction_monitor" / folder).glob("*.py"):
+            dicts = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Dict)]
+            found |= {key.value for one in dicts for key in one.keys if isinstance(key, ast.Constant)}
+    return {str(name) for name in found}
 
 
 def test_the_runbook_gives_only_commands_that_there_are() -> None:
@@ -194,7 +217,7 @@ def test_the_runbook_gives_only_commands_that_there_are() -> None:
 def test_the_runbook_names_only_metrics_and_files_that_there_are() -> None:
     for path in RUNBOOK.glob("*.md"):
         text = path.read_text(encoding="utf-8")
-        for name in re.findall(r"\bcompaction_(?!events\b|monitor\b)\w+", text):
+        for name in set(re.findall(r"\bcompaction_(?!events\b|monitor\b)\w+", text)) - set(WORDS):
             assert family_of(name) is not None, f"{path.name}: {name}"
         for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
             assert (path.parent / link).exists(), f"{path.name}: {link}"
