@@ -107,7 +107,7 @@ async def test_a_pod_works_with_what_it_is_given(
         assert pod.running(), pod.tail()
         return await pod.ready()
 
-    await eventually(ready, 60, what="the pod ready")
+    await eventually(ready, 120, what="the pod ready")
     probes = [pod.only[f"{name}Probe"]["httpGet"]["path"] for name in ("startup", "liveness", "readiness")]
     assert [(await pod.get(path))[0] for path in probes] == [200, 200, 200]
     assert (await pod.get("/metrics"))[0] == 401, "without the token"
