@@ -263,5 +263,10 @@ async def _cancel_others() -> None:
 
 
 def _audible(record: logging.LogRecord) -> bool:
-    """Not a line for each attempt on a broker that is down, unless somebody debugs the emitter; ours says it once."""
+    """Not a line for each attempt on a broker that is down, unless somebody debugs the emitter; ours says it once.
+
+    And never a connection's requests and responses: passwords and events are in them.
+    """
+    if record.name == "aiokafka.conn" and record.levelno <= logging.DEBUG:
+        return record.threadName != THREAD
     return record.threadName != THREAD or log.isEnabledFor(logging.DEBUG)

@@ -428,6 +428,8 @@ async def test_an_emitter_says_it_once_and_lets_the_agent_work(
     assert (what in said, todo in said) == (True, True), said
     assert emitter.stats.lost == 2
     assert WRONG not in caplog.text + repr(emitter) + repr(emitter.stats)
+    requests = [record for record in caplog.records if record.name == "aiokafka.conn" and record.levelno <= logging.DEBUG]
+    assert requests == [], "with the mechanism PLAIN the password is in them"
 
 
 def _warnings(caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -142,3 +142,5 @@ def log_to_stderr(level: str, *, json: bool) -> None:
     plain = logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s")
     handler.setFormatter(_JsonLines() if json else plain)
     logging.basicConfig(level=level, handlers=[handler], force=True)
+    # It logs every request and response whole, at DEBUG: passwords and records are in them.
+    logging.getLogger("aiokafka.conn").setLevel(max(logging.INFO, logging.getLevelName(level)))
