@@ -1,4 +1,4 @@
-"""What is logged of a fetch that cannot be read."""
+"""What is logged of a fetch that cannot be read, and what one weighs."""
 
 from __future__ import annotations
 
@@ -37,3 +37,17 @@ async def test_what_cannot_be_read_is_not_logged(caplog: pytest.LogCaptureFixtur
     assert batch is not None and batch.start == 7
     assert "UnicodeDecodeError" in caplog.text
     assert "secret" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("sizes", "weight"),
+    [
+        pytest.param([], 0, id="nothing"),
+        pytest.param([400] * 1_000, 1_000, id="small records count"),
+        pytest.param([256 * 1024] * 4, 1_024, id="large ones weigh: 20,000 of them would be 5 GB"),
+        pytest.param([None] * 3, 3, id="tombstones count too"),
+    ],
+)
+def test_a_batch_weighs_its_records_or_its_kib(sizes: list[int | None], weight: int) -> None:
+    records = [SimpleNamespace(value=None if size is None else bytes(size)) for size in sizes]
+    assert Batch(records, 0, len(records), 0).weight == weight

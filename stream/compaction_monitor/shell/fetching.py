@@ -31,6 +31,7 @@ class Batch:
         end: The position after it: everything below has been read.
         lineage: Which run of consecutive fetches it belongs to; see `Consumer.rewind`.
         faults: What is wrong with which offset, for records the client library could not read.
+        weight: Its records, or its KiB where these are more: what it takes while it waits.
     """
 
     records: list[Any]
@@ -38,6 +39,11 @@ class Batch:
     end: int
     lineage: int
     faults: dict[int, str] = field(default_factory=dict)
+    weight: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        values = [record.value for record in self.records]
+        self.weight = max(len(values), sum([len(value) for value in values if value]) >> 10)
 
 
 class ConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]  # faust is partly untyped

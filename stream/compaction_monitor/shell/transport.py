@@ -26,8 +26,9 @@ from compaction_monitor.shell.fetching import Batch, ConsumerThread
 
 log = logging.getLogger(__name__)
 
-# Records of one topic and partition handed out and not yet acknowledged; further ones stay with aiokafka, which then
-# also fetches less often from the other partitions. A count of batches would do that under many small ones already.
+# Records (or KiB, where these are more) of one topic and partition handed out and not yet acknowledged; further ones stay
+# with aiokafka, which then also fetches less often from the other partitions. A count of batches would do that under many
+# small ones already.
 MAX_OUTSTANDING = 20_000
 
 
@@ -70,8 +71,8 @@ class Consumer(driver.Consumer):  # type: ignore[misc]  # faust is partly untype
         self._room.set()
 
     def outstanding(self, tp: TP) -> int:
-        """Records handed out and not yet acknowledged."""
-        return sum(len(message.value.records) for message in self._outstanding.get(tp, ()))
+        """What is handed out and not yet acknowledged weighs."""
+        return sum(message.value.weight for message in self._outstanding.get(tp, ()))
 
     async def getmany(self, timeout: float) -> AsyncIterator[tuple[TP, ConsumerMessage]]:
         """Each fetched partition batch as one message, its `offset` the last one read."""
