@@ -15,7 +15,6 @@ import pytest
 from compaction_monitor.shell.embedded import EmbeddedBroker
 from tests.e2e import workers
 from tests.e2e.brokers import Kafka, KafkaUnavailableError
-from tests.e2e.test_two_workers import send_slowly
 from tests.e2e.workers import WorkerProcess
 
 PARTITIONS = 2
@@ -277,7 +276,8 @@ class TestTerm:
         one, two = new_worker(kafka_broker.address, "one"), new_worker(kafka_broker.address, "two")
         one.start()
         await eventually(one.ready, 40, what="/ready")
-        load = asyncio.create_task(send_slowly(kafka_broker, app_id, [b"session-%d" % (n % 50) for n in range(3_000)]))
+        keys = [b"session-%d" % (number % 50) for number in range(20_000)]
+        load = asyncio.create_task(workers.send(kafka_broker.address, f"{app_id}.events", keys, PARTITIONS, chunk=200))
         two.start()
 
         async def rebalancing() -> bool:
