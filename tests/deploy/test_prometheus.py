@@ -50,7 +50,7 @@ def exported() -> dict[str, Metric]:
     """What a worker exports, by name; before it is assigned anything."""
     settings = Settings(metrics_agents=("coder",), store="memory", web_port=0)
     app = make_app(settings, MonitorCore(Rules(), settings.partitions, settings.outcomes_topic), end_process=lambda *_: None)
-    page = app.metrics.expose("", ready=False)[0].decode()
+    page = app.metrics.collect(ready=False).page("")[0].decode()
     return {family.name: family for family in text_string_to_metric_families(page)}
 
 
@@ -122,7 +122,7 @@ def test_a_worker_stays_far_below_the_limits_of_a_scrape() -> None:
     [job] = yaml.safe_load((FOLDER / "prometheus.yml").read_text(encoding="utf-8"))["scrape_configs"]
     settings = Settings(metrics_agents=tuple(f"agent-{n}" for n in range(20)), store="memory", web_port=0)
     app = make_app(settings, MonitorCore(Rules(), settings.partitions, settings.outcomes_topic), end_process=lambda *_: None)
-    page = app.metrics.expose("", ready=False)[0].decode()
+    page = app.metrics.collect(ready=False).page("")[0].decode()
     samples = [sample for family in text_string_to_metric_families(page) for sample in family.samples]
     assert len(samples) < job["sample_limit"] / 2
     assert max(len(sample.labels) for sample in samples) + 2 < job["label_limit"] / 2

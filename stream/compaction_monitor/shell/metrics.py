@@ -16,7 +16,16 @@ from importlib.metadata import version
 from itertools import product
 from typing import Any, Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Info, ProcessCollector, disable_created_metrics, exposition
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Info,
+    Metric,
+    ProcessCollector,
+    disable_created_metrics,
+    exposition,
+)
 from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
@@ -255,13 +264,27 @@ class Metrics:
             lambda: {(): float(sum(standing.complete for standing in read()))},
         )  # fmt: skip
 
-    def expose(self, accept: str, ready: bool) -> tuple[bytes, str]:
-        """The page and its content type: OpenMetrics (with exemplars) for whoever accepts it, else Prometheus text."""
+    def collect(self, ready: bool) -> Collected:
+        """What there is at this moment."""
         self._ready.set(ready)
+        return Collected(list(self.registry.collect()))
+
+
+class Collected(Collector):
+    """All metrics as they were. Writing them down takes most of a scrape, and can be done in another thread."""
+
+    def __init__(self, families: Sequence[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Sequence[Metric]:
+        return self._families
+
+    def page(self, accept: str) -> tuple[bytes, str]:
+        """The page and its content type: OpenMetrics (with exemplars) for whoever accepts it, else Prometheus text."""
         if "application/openmetrics-text" in accept:
-            page: bytes = openmetrics.generate_latest(self.registry)  # type: ignore[no-untyped-call]  # prometheus_client
+            page: bytes = openmetrics.generate_latest(self)  # type: ignore[no-untyped-call]  # prometheus_client
             return page, openmetrics.CONTENT_TYPE_LATEST
-        return exposition.generate_latest(self.registry), exposition.CONTENT_TYPE_LATEST
+        return exposition.generate_latest(self), exposition.CONTENT_TYPE_LATEST
 
 
 class _Watched(Collector):

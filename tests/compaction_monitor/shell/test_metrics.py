@@ -51,7 +51,7 @@ class Watched(Offline):
         return found
 
     def page(self) -> str:
-        return self.metrics.expose("", ready=True)[0].decode()
+        return self.metrics.collect(ready=True).page("")[0].decode()
 
     def families(self) -> dict[str, Metric]:
         return {family.name: family for family in plain(self.page())}
@@ -198,7 +198,7 @@ def test_a_finding_leads_to_a_session_in_which_it_was_found() -> None:
     watched = Watched()
     long = "s" * 200
     watched.feed([*sinking("a"), started(long), completed(1, long, summary_kind="fallback")], batch=5)
-    page, content_type = watched.metrics.expose("application/openmetrics-text; version=1.0.0", ready=True)
+    page, content_type = watched.metrics.collect(ready=True).page("application/openmetrics-text; version=1.0.0")
     assert content_type.startswith("application/openmetrics-text")
     parsed = openmetrics(page.decode())  # type: ignore[no-untyped-call]  # prometheus_client
     samples = chain.from_iterable(family.samples for family in parsed)
@@ -218,7 +218,7 @@ def test_a_finding_leads_to_a_session_in_which_it_was_found() -> None:
 
 def test_what_is_known_beforehand_is_there_from_the_start_and_has_known_labels() -> None:
     metrics = Metrics(("coder", "writer"), TOPICS)
-    families = {family.name: family for family in plain(metrics.expose("", ready=False)[0].decode())}
+    families = {family.name: family for family in plain(metrics.collect(ready=False).page("")[0].decode())}
     there = {sample.labels["agent"] for sample in families["compaction_findings"].samples}
     assert there == {"coder", "writer", "other"}
     assert len(families["compaction_dead_letters"].samples) == 12 * len(TOPICS)
