@@ -11,7 +11,7 @@ ARGS ?=
 KILLS ?= 20
 RECORDS ?= 100000
 
-.PHONY: help demo test test-portable chaos fuzz bench dashboards lint format lock sbom audit clean
+.PHONY: help demo test test-portable chaos fleet fuzz bench dashboards lint format lock sbom audit clean
 
 help:
 	@echo "make demo           a session that goes wrong, through a broker and a worker, on this machine"
@@ -19,6 +19,7 @@ help:
 	@echo "make test-portable  the tests without a broker, and one through the embedded broker"
 	@echo "make chaos KILLS=n  two workers on a real Kafka, ended at random under load, against the pure fold (ARGS: see --help)"
 	@echo "make fuzz RECORDS=n  records that nobody should send, through the codec and the fold (ARGS='--seed n')"
+	@echo "make fleet          all that docker-compose.yml describes, natively, ten minutes of a fleet with faults (ARGS=--short: two)"
 	@echo "make bench          events a second beside the same job in other frameworks; needs Java and Maven (ARGS=--quick: a minute)"
 	@echo "make dashboards     write Grafana's JSON from the code in deploy/grafana"
 	@echo "make lint           ruff and mypy"
@@ -42,6 +43,9 @@ chaos: $(VENV)/.dev
 
 fuzz: $(VENV)/.dev
 	@$(BIN)/python -m tests.fuzz --records $(RECORDS) $(ARGS)
+
+fleet: $(VENV)/.dev
+	@$(BIN)/python -m tests.fleet $(ARGS)
 
 bench: $(VENV)/.dev
 	@$(BIN)/python -m bench $(ARGS)
