@@ -23,6 +23,9 @@ log = logging.getLogger(__name__)
 # The broker's default limit of a batch (message.max.bytes) is a little more than 1 MiB.
 MAX_BATCH_BYTES = 1_000_000
 Rows = Iterable[tuple[bytes, bytes | None]]
+# The client's sender gives up for good when a broker goes away while it asks for the coordinator; what is asked of it then
+# breaks an assertion about its state.
+_UNKNOWN = (KafkaError, TimeoutError, AssertionError)
 
 
 class Fenced(Exception):
@@ -103,7 +106,7 @@ class Transactor:
         try:
             async with asyncio.timeout(self._timeout_s):
                 await producer.commit_transaction()
-        except (KafkaError, TimeoutError) as exc:
+        except _UNKNOWN as exc:
             raise Fenced(f"partition {self._partition}: committed or not is unknown ({exc!r})") from exc
         return offsets
 
@@ -113,7 +116,7 @@ class Transactor:
         try:
             async with asyncio.timeout(self._timeout_s):
                 await self._producer.abort_transaction()
-        except (KafkaError, TimeoutError) as exc:
+        except _UNKNOWN as exc:
             raise Fenced(f"partition {self._partition}: the transaction cannot be aborted ({exc!r})") from reason
 
     async def _produce(self, changelogs: Mapping[str, Rows], outgoing: Mapping[str, Sequence[Outgoing]]) -> dict[str, int]:

@@ -1,0 +1,41 @@
+"""What a client that has given up for good leads to; its real states, without a broker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from aiokafka.errors import KafkaError
+
+from compaction_monitor.shell.transactions import Fenced, Transactor
+
+GONE = KafkaError("Unexpected error during batch delivery")
+
+
+class GivesUp(Transactor):
+    """Its client gives up while it sends, as when a broker goes away while the coordinator is looked for."""
+
+    def __init__(self, *, notices: bool) -> None:
+        options = {"bootstrap_servers": "127.0.0.1:1"}
+        super().__init__(3, "app-3", options, timeout_s=1, request_s=1)
+        self._notices = notices
+        self._producer._txn_manager.set_pid_and_epoch(1, 0)
+
+    async def _produce(self, *_: Any) -> dict[str, int]:
+        self._producer._txn_manager.fatal_error(GONE)
+        if self._notices:
+            raise GONE
+        return {}
+
+
+@pytest.mark.parametrize(
+    ("notices", "words"),
+    [(True, "the transaction cannot be aborted"), (False, "committed or not is unknown")],
+    ids=["while sending", "at the commit"],
+)
+async def test_a_client_that_gave_up_ends_the_worker_for_a_restart(notices: bool, words: str) -> None:
+    """No fault of the program: the next start fences what was, and knows."""
+    transactor = GivesUp(notices=notices)
+    with pytest.raises(Fenced, match=f"partition 3: {words}"):
+        await transactor.publish({}, {})
+    await transactor.stop()
