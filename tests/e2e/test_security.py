@@ -360,7 +360,7 @@ async def test_a_worker_that_is_not_let_in_waits_for_its_operator(case: str, bro
     worker = Monitor(settings["brokers"], APP, tmp_path, partitions=PARTITIONS, log_level="DEBUG", **_given(settings))
     worker.start()
     try:
-        assert await worker.ended(BOUND_S) == Code.config
+        assert await worker.ended(DEADLINE_S) == Code.config
     finally:
         worker.kill()
     last = worker.tail(1)
@@ -378,7 +378,7 @@ async def test_a_worker_without_rights_waits_for_its_operator(broker: SecuredKaf
     worker = Monitor(settings.pop("brokers"), APP, tmp_path, partitions=PARTITIONS, **settings)
     worker.start()
     try:
-        assert await worker.ended(BOUND_S) == Code.config
+        assert await worker.ended(DEADLINE_S) == Code.config
     finally:
         worker.kill()
     assert f"topics missing, or hidden from this client: {TOPICS['events']}, " in worker.tail(1)
