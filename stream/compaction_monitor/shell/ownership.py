@@ -103,7 +103,8 @@ class Ownership:
             try:
                 return await transactor.start()
             except KafkaError as exc:
-                if not exc.retriable:
+                # A connection that is lost while the coordinator is looked for comes wrapped.
+                if not (exc.retriable or getattr(exc.__cause__, "retriable", False)):
                     raise
                 log.warning("transactional producer not started, trying again: %r", exc)
                 await asyncio.sleep(0.5)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaConnectionError, KafkaError, TransactionalIdAuthorizationFailed
 
+from compaction_monitor.shell.ownership import Ownership
 from compaction_monitor.shell.transactions import Fenced, Transactor
 
 GONE = KafkaError("Unexpected error during batch delivery")
@@ -39,3 +40,29 @@ async def test_a_client_that_gave_up_ends_the_worker_for_a_restart(notices: bool
     with pytest.raises(Fenced, match=f"partition 3: {words}"):
         await transactor.publish({}, {})
     await transactor.stop()
+
+
+class Starting(Transactor):
+    """Its client is refused so often."""
+
+    def __init__(self, *refusals: KafkaError) -> None:
+        self._refusals = list(refusals)
+
+    async def start(self) -> None:
+        if self._refusals:
+            raise self._refusals.pop(0)
+
+
+async def test_a_claim_goes_on_through_lost_connections() -> None:
+    """Also one that the client has wrapped, as it does while it looks for the coordinator."""
+    wrapped = KafkaError("KafkaConnectionError()")
+    wrapped.__cause__ = KafkaConnectionError()
+    transactor = Starting(KafkaConnectionError(), wrapped)
+    await Ownership._start(object(), transactor)  # type: ignore[arg-type]  # it asks nothing of its own
+    assert transactor._refusals == []
+
+
+@pytest.mark.parametrize("refusal", [TransactionalIdAuthorizationFailed("app-3"), KafkaError("for good")])
+async def test_a_claim_that_is_refused_is_not_made_again(refusal: KafkaError) -> None:
+    with pytest.raises(type(refusal)):
+        await Ownership._start(object(), Starting(refusal))  # type: ignore[arg-type]  # see above
