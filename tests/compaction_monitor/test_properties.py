@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 
 from compaction_events.builders import SESSION, acknowledged, at, completed, started
 from compaction_events.codec import ce_id, encode
-from compaction_events.facts import EVENT_TYPES, OUTCOME_TYPES, Fact, RemediationAcknowledged
+from compaction_events.facts import (
+    EVENT_TYPES,
+    OUTCOME_TYPES,
+    CheckpointRegenerated,
+    CheckpointWritten,
+    Fact,
+    PropositionMissed,
+    RemediationAcknowledged,
+)
 from compaction_events.findings import (
     MAX_FINDING_BYTES,
     Alert,
@@ -70,7 +78,9 @@ class TestLog:
     @MANY
     @given(stories(sessions=2))
     def test_the_whole_log_once_more_gives_nothing_new(self, moves: list[Move]) -> None:
-        monitor, log = tell(moves)
+        log = nothing_ahead(tell(moves)[1])
+        monitor = Offline(partitions=2)
+        monitor.feed(log)
         before = list(monitor.published)
         opened = {name: open_alerts(monitor, name) for name in SESSIONS}
         monitor.feed(log)
@@ -83,8 +93,9 @@ class TestLog:
         self, moves: list[Move], size: int, restarts: set[int], rewinds: dict[int, int]
     ) -> None:
         """As by a consumer that goes back, over and over, or a producer that sends again: in any batches, with restarts."""
-        once, log = tell(moves)
-        again = Offline(partitions=2)
+        log = nothing_ahead(tell(moves)[1])
+        once, again = Offline(partitions=2), Offline(partitions=2)
+        once.feed(log)
         records = list(again.records(rewound(log, rewinds)))
         for start in range(0, len(records), size):
             if start // size in restarts:
@@ -97,6 +108,22 @@ class TestLog:
     def test_a_ce_id_names_one_publication(self, moves: list[Move]) -> None:
         monitor, _ = tell(moves)
         assert [one for one, n in Counter(found.ce_id for found in monitor.published).items() if n > 1] == []
+
+
+def nothing_ahead(log: Iterable[Fact]) -> list[Fact]:
+    """Without facts about a node that is not known yet: those are counted, and mean something only when told again."""
+    known: set[tuple[str, str]] = set()
+    kept: list[Fact] = []
+    for fact in log:
+        ahead = False
+        match fact:
+            case CheckpointRegenerated(trial_number=int()) | PropositionMissed():
+                ahead = (fact.session_id, fact.node_id) not in known
+            case CheckpointWritten() | CheckpointRegenerated():
+                known.add((fact.session_id, fact.node_id))
+        if not ahead:
+            kept.append(fact)
+    return kept
 
 
 def rewound(log: Sequence[Fact], rewinds: dict[int, int]) -> list[Fact]:
