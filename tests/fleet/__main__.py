@@ -16,7 +16,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tests.fleet.faults import long, short
-from tests.fleet.run import Outcome, Plan, Run
+from tests.fleet.plan import Outcome, Plan
+from tests.fleet.run import Run
 
 
 def main() -> int:

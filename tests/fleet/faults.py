@@ -11,7 +11,8 @@ from aiokafka.admin import RecordsToDelete
 from compaction_events.topics import EVENTS
 from compaction_monitor.shell import topics
 from tests.fleet import quotas
-from tests.fleet.run import Fault, Plan, Run
+from tests.fleet.plan import Fault, Plan
+from tests.fleet.run import Run
 from tests.fleet.services import AGENT, WORKERS
 
 ONE, OTHER = WORKERS

@@ -7,10 +7,9 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from signal import SIGCONT, SIGKILL, SIGSTOP
-from typing import Any, Final, NamedTuple
+from typing import Final
 from urllib.error import URLError
 
 from compaction_events.codec import decode
@@ -21,88 +20,16 @@ from compaction_monitor.example_agent.agent import RemoteAgent
 from tests.e2e.alertmanagers import Receiver, open_alerts
 from tests.e2e.brokers import free_ports
 from tests.e2e.workers import ends, producer, progress, read_all
+from tests.fleet.plan import Fault, Outcome, Plan
 from tests.fleet.population import AGENTS, Poison, Population
 from tests.fleet.services import ALERTMANAGER, PROMETHEUS, START_S, WORKERS, Service, Services
-from tests.fleet.telling import Identity, Panel, Published, Rule, Told, became, identity, panels, rules
+from tests.fleet.telling import Identity, Published, became, identity, panels, rules
 
 FORSAKEN: Final = "forsaken"  # the agent whose controller dies
 PARTITIONS: Final = 8
 LOOK_S: Final = 0.4
 CAUGHT_UP_S: Final = 180.0
 APP_ID: Final = "compaction-monitor"
-
-
-class Fault(NamedTuple):
-    """Something that goes wrong.
-
-    Attributes:
-        at, until: Shares of the run; it comes later where one before it takes longer, and lasts as long.
-        fires: The rules that it must lead to.
-        beside: It touches nothing that others do, and may happen while they do.
-    """
-
-    at: float
-    until: float
-    what: str
-    fires: tuple[str, ...]
-    strike: Callable[[Run], Awaitable[None] | None]
-    heal: Callable[[Run], Awaitable[None] | None]
-    beside: bool = False
-
-
-class Plan(NamedTuple):
-    """A run's faults, and what must come of them.
-
-    Attributes:
-        divide: Times of the rules are divided by this.
-        scrape_s: Seconds between two looks of Prometheus.
-        always: Rules that must fire whatever the faults. `never`: that nothing in this run leads to.
-    """
-
-    minutes: float
-    divide: float
-    scrape_s: int
-    session_timeout_s: float
-    faults: tuple[Fault, ...]
-    always: tuple[str, ...]
-    never: tuple[str, ...]
-
-    @property
-    def must(self) -> dict[str, bool]:
-        """Each rule of which this run says something."""
-        fires = (*self.always, *(name for fault in self.faults for name in fault.fires))
-        return dict.fromkeys(self.never, False) | dict.fromkeys(fires, True)
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What a run led to; `wrong` is empty where all was as it must be."""
-
-    minutes: float
-    faults: list[str] = field(default_factory=list)
-    kills: int = 0
-    ended_by_itself: int = 0
-    events: int = 0
-    malformed: int = 0
-    dead_letters: int = 0
-    alerts: list[Told] = field(default_factory=list)
-    rules: list[Rule] = field(default_factory=list)
-    panels: list[Panel] = field(default_factory=list)
-    series: dict[str, int] = field(default_factory=dict)
-    wrong: list[str] = field(default_factory=list)
-
-    def summary(self) -> dict[str, Any]:
-        """The figures, for one line of JSON."""
-        return {
-            "minutes": self.minutes, "faults": len(self.faults), "kills": self.kills,
-            "ended_by_itself": self.ended_by_itself, "events": self.events,
-            "malformed": self.malformed, "dead_letters": self.dead_letters, "alerts": len(self.alerts),
-            "alerts_told": sum(one.told for one in self.alerts),
-            "alerts_over_at_once": sum(one.brief and not one.told for one in self.alerts), "rules": len(self.rules),
-            "rules_fired": sorted(rule.name for rule in self.rules if rule.fired),
-            "panels": len({(panel.dashboard, panel.title) for panel in self.panels}), "queries": len(self.panels),
-            "series": self.series, "wrong": self.wrong,
-        }  # fmt: skip
 
 
 class Run:
@@ -123,6 +50,7 @@ class Run:
         self._seen: dict[Identity, str] = {}
         self._down: set[str] = set()  # killed, and to stay so for a while
         self._one_at_a_time = asyncio.Lock()
+        self._over = asyncio.Event()
 
     async def __call__(self) -> Outcome:
         """Run it, look back, and end everything."""
@@ -176,15 +104,15 @@ class Run:
 
     async def _through_it(self) -> None:
         self._begun = time.monotonic()
-        beside = [
-            asyncio.create_task(each) for each in (self._supervise(), self._poison(), self._look(), self._a_controller_dies())
-        ]
+        poison = asyncio.create_task(self._poison())
+        beside = [asyncio.create_task(each) for each in (self._supervise(), self._look(), self._a_controller_dies())]
         try:
             await asyncio.gather(*(self._at_its_time(fault) for fault in self.plan.faults), self._until(1.0))
         finally:
+            self._over.set()  # the poisoner counts what it sent, so it ends by itself
             for task in beside:
                 task.cancel()
-            for result in await asyncio.gather(*beside, return_exceptions=True):
+            for result in await asyncio.gather(poison, *beside, return_exceptions=True):
                 if not isinstance(result, asyncio.CancelledError | None):
                     self.outcome.wrong.append(f"ended by itself: {result!r}")
 
@@ -218,11 +146,12 @@ class Run:
     async def _poison(self) -> None:
         async with producer(self.services.kafka.address) as out:
             poison = Poison(out)
-            while True:
+            while not self._over.is_set():
                 if self.poisoning:
                     await poison.send(2)
                     self.outcome.malformed = poison.sent
-                await asyncio.sleep(1.0)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._over.wait(), 1.0)
 
     async def _look(self) -> None:
         """Which alerts Alertmanager has; it does not tell of those that are over."""

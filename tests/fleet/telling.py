@@ -17,7 +17,7 @@ from tests.e2e.alertmanagers import Receiver
 from tests.fleet.services import ROOT
 
 TOLD: Final = "/api/v2/alerts"
-BRIEF_S: Final = 3.0
+BRIEF_S: Final = 5.0
 # Whom a rule's alert goes to, by its severity; all others to the team.
 RECEIVERS: Final = {"critical": "page", "none": "heartbeat"}
 Identity = tuple[str, str, str, str]
