@@ -123,6 +123,7 @@ class FindingsConsumer:
         self._known_before: dict[TopicPartition, int] = {}  # below: handled by an earlier run
         self._handled: dict[TopicPartition, int] = {}
         self._behind: dict[TopicPartition, int] | None = None  # up to there: what was there when the partitions were taken
+        self._not_taken: Exception | None = None  # why the partitions could not be looked at when they were taken
         self._uncommitted = False
         self._current: _Buffered | None = None
         self._place: Place | None = None
@@ -203,6 +204,8 @@ class FindingsConsumer:
         self.handled()
         while not self._buffer:
             await self._commit()
+            if self._not_taken is not None:
+                raise self._not_taken
             await self._see_ends()
             await self._read()
         if time.monotonic() - self._committed_at > self._commit_every_s:
@@ -243,13 +246,22 @@ class FindingsConsumer:
 
     async def assigned(self, partitions: set[TopicPartition]) -> None:
         """With a group: from the committed position, and a little before it for what must be known."""
+        self._not_taken = None
+        try:
+            await self._look_back(partitions)
+        except Exception as error:  # noqa: BLE001 - the client would only log it: the next read raises it instead
+            self._not_taken = why_denied(error) or error
+
+    async def _look_back(self, partitions: set[TopicPartition]) -> None:
         first = await self._consumer.beginning_offsets(partitions) if partitions else {}
-        self._behind = dict(await self._consumer.end_offsets(partitions)) if partitions else {}
+        behind = dict(await self._consumer.end_offsets(partitions)) if partitions else {}
         for tp in partitions:
             committed = await self._consumer.committed(tp)
             if committed is not None:
-                self._known_before[tp] = committed
-                self._consumer.seek(tp, max(first[tp], committed - LOOK_BACK))
+                # A log that lost its end is shorter than what was handled; what is written there now is new.
+                self._known_before[tp] = min(committed, behind[tp])
+                self._consumer.seek(tp, max(first[tp], self._known_before[tp] - LOOK_BACK))
+        self._behind = behind
 
     async def revoked(self) -> None:
         """Another member will go on: tell where."""

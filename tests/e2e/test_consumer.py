@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaProducer
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.errors import KafkaTimeoutError
 from aiokafka.record.util import calc_crc32c
 
 from compaction_events import builders
@@ -46,10 +47,12 @@ class Log:
     def __init__(self, address: str, topic: str, producer: AIOKafkaProducer) -> None:
         self.address, self.topic, self.producer = address, topic, producer
 
-    async def publish(self, *findings: Fact) -> None:
+    async def publish(self, *findings: Fact) -> int:
+        """Returns the partition of the last one."""
         for finding in findings:
             record = encode(finding)
-            await self.producer.send_and_wait(self.topic, record.value, record.key, headers=record.headers)
+            written = await self.producer.send_and_wait(self.topic, record.value, record.key, headers=record.headers)
+        return int(written.partition)
 
     async def garbage(self, value: bytes) -> None:
         await self.producer.send_and_wait(self.topic, value, b"s")
@@ -236,6 +239,36 @@ async def test_what_is_kept_in_memory_alone_is_read_again(log: Log, app_id: str)
         await log.publish(alert(4))
         async with asyncio.timeout(DEADLINE_S):
             assert (await waiting).id == "alert-4"
+
+
+async def test_partitions_that_cannot_be_looked_at_end_it(log: Log, app_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client only logs what its listener raises: a reader would go on that never knows where it stands."""
+
+    async def ends(*_: object) -> None:
+        raise KafkaTimeoutError
+
+    monkeypatch.setattr(AIOKafkaConsumer, "end_offsets", ends)
+    async with log.consumer(group_id=app_id) as findings, asyncio.timeout(DEADLINE_S):
+        with pytest.raises(KafkaTimeoutError):
+            await anext(findings)
+
+
+async def test_what_is_written_after_a_log_lost_its_end_is_new(log: Log, app_id: str) -> None:
+    """What was handled was more than there is now; the offsets between come a second time."""
+    partition = await log.publish(alert(1), alert(2))
+    before = AIOKafkaConsumer(bootstrap_servers=log.address, group_id=app_id, enable_auto_commit=False)
+    before.assign([TopicPartition(log.topic, partition)])
+    await before.start()
+    await before.commit({TopicPartition(log.topic, partition): 1_000})
+    await before.stop()
+    async with log.consumer(group_id=app_id) as findings:
+        waiting = asyncio.create_task(anext(findings))
+        async with asyncio.timeout(DEADLINE_S):
+            while not findings.caught_up:
+                await asyncio.wait([waiting], timeout=0.05)
+        await log.publish(alert(3))
+        async with asyncio.timeout(DEADLINE_S):
+            assert (await waiting).id == "alert-3"
 
 
 async def test_who_loses_its_partitions_is_told(kafka_broker: Kafka, app_id: str, make_topics: MakeTopics) -> None:
