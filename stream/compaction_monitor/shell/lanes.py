@@ -84,7 +84,7 @@ class Lane:
         core: The pure middle's view of it.
         expected: Per input topic the position to go on from.
         ticks_from: Per input topic the position that must be reached before ticks start: what was already in the log
-            at assignment could answer an order whose deadline has passed.
+            at assignment could answer an order whose deadline has passed, or be of a session that seems silent.
         turn: Held while computing; all lanes of the process share it.
         end_process: Called with an exit code and a reason.
 

@@ -144,7 +144,6 @@ class Ownership:
     def _lane(self, partition: int, starts: dict[TP, int], ends: dict[TP, int]) -> Lane:
         topics = self._settings.input_topics
         expected = {topic: self._go_on_from(TP(topic, partition), starts, ends) for topic in topics}
-        outcomes = self._settings.outcomes_topic
         store = self._stores[partition]
         return Lane(
             partition,
@@ -156,7 +155,7 @@ class Ownership:
             settings=self._settings,
             metrics=self._metrics,
             expected=expected,
-            ticks_from={outcomes: ends[TP(outcomes, partition)]},
+            ticks_from={topic: ends[TP(topic, partition)] for topic in topics},
             turn=self._turn,
             end_process=self._end_process,
         )

@@ -1,0 +1,181 @@
+"""Partitions at work over rows in memory, without a broker: what is delivered, committed and aborted is said by the test."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from itertools import groupby
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from faust.types import TP
+
+from compaction_events.builders import SESSION, at, completed, started
+from compaction_events.facts import Fact
+from compaction_monitor.core import MonitorCore
+from compaction_monitor.effects import SESSIONS, Core
+from compaction_monitor.harness import EVENTS, OUTCOMES, LogRecord, Offline, milliseconds
+from compaction_monitor.rules import Rules
+from compaction_monitor.shell import lanes
+from compaction_monitor.shell.fetching import Batch
+from compaction_monitor.shell.lanes import Lane, Outlets
+from compaction_monitor.shell.metrics import Metrics
+from compaction_monitor.shell.ownership import Ownership
+from compaction_monitor.shell.settings import load
+from compaction_monitor.shell.store import Stores
+from compaction_monitor.shell.transactions import Aborted
+from compaction_monitor.state.cache import row_key
+from compaction_monitor.state.session import Session
+
+CHANGELOGS = {table: f"app-{table}" for table in ("sessions", "checkpoints", "progress")}
+
+
+class Log:
+    """Faust's consumer as far as it is asked: where the inputs end, and what has been acknowledged."""
+
+    def __init__(self, partitions: Sequence[int]) -> None:
+        self.ends = {TP(topic, partition): 0 for topic in (EVENTS, OUTCOMES) for partition in partitions}
+
+    def assignment(self) -> set[TP]:
+        return set(self.ends)
+
+    async def earliest_offsets(self, *tps: TP) -> dict[TP, int]:
+        return dict.fromkeys(tps, 0)
+
+    async def highwaters(self, *tps: TP) -> dict[TP, int]:
+        return {tp: self.ends[tp] for tp in tps}
+
+    def reading(self, tp: TP) -> tuple[int, int] | None:
+        return None
+
+    def lineage(self, tp: TP) -> int:
+        return 0
+
+    def ack(self, message: Any) -> None:
+        return
+
+    def silent_s(self) -> float:
+        return 0.0
+
+
+class Broker:
+    """A `Transactor` that commits at once, or aborts as often as it is told to, or waits until it may go on."""
+
+    def __init__(self) -> None:
+        self.aborts = 0
+        self.may_go_on: Callable[[], Awaitable[Any]] | None = None
+        self.offset = 0
+
+    async def publish(self, changelogs: dict[str, Any], outgoing: Any) -> dict[str, int]:
+        if self.may_go_on is not None:
+            await self.may_go_on()
+        if self.aborts:
+            self.aborts -= 1
+            raise Aborted("told to")
+        self.offset += 1
+        return dict.fromkeys(changelogs, self.offset)
+
+    async def stop(self) -> None:
+        return
+
+
+class Shop:
+    """What outlives a worker: the log, and the rows of its partitions. `now` is the wall clock of the ticks."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, partitions: Sequence[int] = (0,), core: Core | None = None) -> None:
+        self.log = Log(partitions)
+        self.stores = Stores("memory", None, 8)  # type: ignore[arg-type]  # in memory it needs no folder
+        self.broker, self.metrics = Broker(), Metrics((), (EVENTS, OUTCOMES))
+        self.now = at(0)
+        self.ended: list[tuple[int, str]] = []
+        self._core = core or MonitorCore(Rules(), 1, OUTCOMES)
+        self._records = Offline()
+        clock = SimpleNamespace(time=lambda: self._ms() / 1_000, time_ns=lambda: self._ms() * 1_000_000)
+        monkeypatch.setattr(lanes, "time", clock)
+
+    def _ms(self) -> int:
+        return milliseconds(self.now)
+
+    def append(self, facts: Iterable[Fact]) -> list[LogRecord]:
+        """Facts as they stand in the log; whoever is at work gets them by `hand`."""
+        records = list(self._records.records(facts))
+        self.log.ends[TP(EVENTS, 0)] = records[-1].offset + 1
+        return records
+
+    async def open(self, **settings: Any) -> Ownership:
+        """A worker that has claimed and recovered the partitions."""
+        wanted = load(**{"tick_s": 60.0, "worker": "one", **settings})
+        outlets = Outlets(CHANGELOGS, "findings", "dead-letters")
+        end = lambda code, reason: self.ended.append((code, reason))  # noqa: E731
+        owned = Ownership(wanted, self._core, self.stores, self.metrics, outlets, lambda: self.log, end)
+        owned._transactors = {tp.partition: self.broker for tp in self.log.ends}  # type: ignore[misc]  # as after `claim`
+        assert await owned.open()
+        for lane in owned.lanes.values():
+            await until(partial(ticked, lane), "its first tick")
+        return owned
+
+    async def hand(self, lane: Lane, records: Iterable[LogRecord]) -> None:
+        """Deliver records, and wait until they are committed."""
+        for topic, run in groupby(records, key=lambda record: record.topic):
+            batch = list(run)
+            tp, end = TP(topic, lane.partition), batch[-1].offset + 1
+            value = Batch(batch, batch[0].offset, end, 0)
+            lane.deliver(SimpleNamespace(topic=topic, partition=lane.partition, tp=tp, value=value))
+            await until(partial(reached, lane, topic, end), "the commit")
+
+    def session(self, session_id: str) -> Session | None:
+        row = self.stores[0].get(SESSIONS, row_key(session_id))
+        return None if row is None else Session.from_bytes(row)
+
+    def count(self, name: str, **labels: str) -> float:
+        return self.metrics.registry.get_sample_value(f"compaction_{name}_total", labels) or 0.0
+
+
+def ticked(lane: Lane) -> bool:
+    return lane._tick_at > lane._loop.time()
+
+
+def reached(lane: Lane, topic: str, end: int) -> bool:
+    return lane.expected[topic] == end
+
+
+async def until(so: Callable[[], bool], what: str, limit_s: float = 10.0) -> None:
+    """Let the lanes work until it is so."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + limit_s
+    while not so():
+        assert loop.time() < deadline, what
+        await asyncio.sleep(0.001)
+
+
+@pytest.fixture
+def shop(monkeypatch: pytest.MonkeyPatch) -> Shop:
+    return Shop(monkeypatch)
+
+
+def later(hours: float) -> datetime:
+    return at(0) + timedelta(hours=hours)
+
+
+async def test_after_a_long_stop_no_session_is_forgotten_whose_events_wait(shop: Shop) -> None:
+    """Two days: a session that went on meanwhile is judged on, because ticks wait for what was in the log by then."""
+    owned = await shop.open()
+    await shop.hand(owned.lanes[0], shop.append([started(), completed(1)]))
+    await owned.close()
+    shop.now = later(48)
+    waiting = shop.append([completed(2, at=later(20)), completed(3, at=later(40))])
+    owned = await shop.open()
+    await owned.lanes[0]._tick()
+    assert shop.count("sessions_expired") == 0
+    await shop.hand(owned.lanes[0], waiting)
+    await owned.lanes[0]._tick()
+    session = shop.session(SESSION)
+    assert session is not None
+    assert ([one.number for one in session.window], shop.count("sessions_expired")) == ([1, 2, 3], 0)
+    shop.now = later(40 + 48)
+    await owned.lanes[0]._tick()
+    assert (shop.session(SESSION), shop.count("sessions_expired")) == (None, 1)
+    await owned.close()
