@@ -19,6 +19,7 @@ from bench import cost, sizing
 from bench.load import event
 from compaction_events.codec import encode
 from compaction_monitor.core import CACHED_SESSIONS
+from compaction_monitor.shell.settings import Settings
 from compaction_monitor.shell.transport import MAX_OUTSTANDING
 from compaction_monitor.state.cache import row_key
 from compaction_monitor.state.session import Session
@@ -125,6 +126,14 @@ def test_its_commands_are_commands() -> None:
     words = shlex.split(block.strip().removeprefix("$ ").replace("\\\n", " "))
     assert words[0] == "compaction-monitor"
     parsed(tuple(words[1:]))
+
+
+def test_no_app_id_in_the_documents_lets_readers_of_one_monitor_into_another_ones_group() -> None:
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    named = {word for page in pages for word in re.findall(r"\bapp_id=([\w.-]+)", page.read_text(encoding="utf-8"))}
+    everywhere = {*named, Settings().app_id}
+    assert {(one, other) for one in everywhere for other in everywhere if other.startswith(f"{one}-")} == set()
+    assert named
 
 
 def test_its_links_lead_somewhere() -> None:
