@@ -114,11 +114,14 @@ def test_the_workers_share_nothing_that_is_one_workers() -> None:
         assert set(service["depends_on"]) == {"topics", "web-token"}
 
 
-def test_the_token_is_made_once_and_is_what_the_workers_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize("killed_before", [False, True], ids=["first", "killed before it wrote"])
+def test_the_token_is_made_once_and_is_what_the_workers_read(tmp_path: Path, killed_before: bool) -> None:
     made = tmp_path / "web-token"
     (code,) = SERVICES["web-token"]["command"]
     read_from = tomllib.loads((ROOT / "deploy" / "monitor.toml").read_text())["web_token_file"]
     assert read_from in code
+    if killed_before:
+        made.touch()
     subprocess.run([sys.executable, "-c", code.replace(read_from, str(made))], check=True)
     token = made.read_text()
     assert Access.of(settings.load(web_host="0.0.0.0", web_token_file=made)).tls is None
