@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
 import shlex
@@ -212,6 +213,17 @@ def test_the_runbook_gives_only_commands_that_there_are() -> None:
     assert len(given) > 5
     for words in given:
         parsed(words)
+
+
+def test_the_runbook_names_only_dashboards_and_panels_that_there_are() -> None:
+    boards = [json.loads(path.read_text(encoding="utf-8")) for path in (ROOT / "deploy/grafana/dashboards").glob("*.json")]
+    panels = {board["title"]: {panel["title"] for panel in board["panels"]} for board in boards}
+    named = [
+        (board, set(re.findall(r"\*([^*]+)\*", rest)))
+        for path in sorted(RUNBOOK.glob("*.md"))
+        for board, rest in re.findall(r"dashboard \*([^*]+)\*(?:, panels? (\*[^:]+))?", path.read_text(encoding="utf-8"))
+    ]
+    assert {board: looked_at - panels[board] for board, looked_at in named} == {board: set() for board in panels}
 
 
 def test_the_runbook_names_only_metrics_and_files_that_there_are() -> None:
