@@ -48,7 +48,7 @@ def alertmanager(
     A restart reads again what is still open, and tells nothing that is long over. Exits 5 if no broker answers.
     """
     with extra("monitor"):
-        from compaction_monitor.shell.bridge import Bridge
+        from compaction_monitor.shell.bridge import Bridge, PortError
     urls = [_url(text) for text in dict.fromkeys(url)]
     chosen = client_settings(broker, settings)
     log_to_stderr(chosen.log_level, json=json)
@@ -56,8 +56,8 @@ def alertmanager(
     with broker_problems():
         try:
             asyncio.run(bridge.run())
-        except OSError as error:
-            raise Problem(Code.failed, f"Cannot listen on port {web_port}", error.strerror or "", "Choose another.") from None
+        except PortError as error:
+            raise Problem(Code.failed, f"Cannot listen on port {web_port}", str(error), "Choose another.") from None
 
 
 def _url(text: str) -> URL:

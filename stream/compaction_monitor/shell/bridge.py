@@ -36,6 +36,10 @@ COMMIT_S: Final = 5.0
 MISSED_RESENDS: Final = 3
 
 
+class PortError(RuntimeError):
+    """The web port is not to be had."""
+
+
 class Sender:
     """Keeps one Alertmanager told: what changed at once, everything again every `resend_s`.
 
@@ -146,7 +150,7 @@ class Bridge:
 
         Raises:
             BrokerError: No broker answers, it refuses, or the findings topic is missing.
-            OSError: The web port is taken.
+            PortError: The web port is taken.
         """
         over = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -164,7 +168,11 @@ class Bridge:
             return
         host = self._settings.web_host
         server = WebServer(None, Access(), host=host, port=self._web_port, dead=list, unready=self._unready)
-        log.info("web server on http://%s:%d", host, await server.start())
+        try:
+            port = await server.start()
+        except OSError as error:
+            raise PortError(error.strerror or "") from error
+        log.info("web server on http://%s:%d", host, port)
         try:
             yield
         finally:
