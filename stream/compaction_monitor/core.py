@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from compaction_events.codec import decode, encode
 from compaction_events.errors import ContractError, Reason
@@ -30,6 +31,9 @@ SOURCE = "compaction-monitor"
 CACHED_SESSIONS = 2_000
 SWEEP_ROWS_FIRST = 2_000  # per tick until every row has been seen once after assignment, then:
 SWEEP_ROWS = 200
+# A tick is computed without a pause and is one transaction, and a silent session can have thousands of checkpoints: once
+# it has written so many rows the sweep goes on with the next tick.
+SWEEP_WRITES = 5_000
 _EVENTS = frozenset(EVENT_TYPES)
 _OUTCOMES = frozenset(OUTCOME_TYPES)
 
@@ -136,6 +140,7 @@ class MonitorPartition:
         if self._pending is None or self._pending[0] is not effects:
             return
         batch = self._pending[1]
+        self._take(batch.swept)
         was: list[Session] = []
         now: list[Session] = []
         for key, session in batch.sessions.items():
@@ -154,7 +159,8 @@ class MonitorPartition:
         for key in list(self._known)[: max(0, len(self._known) - CACHED_SESSIONS)]:
             del self._known[key]
         self._tally.change(was, now)
-        self._trees.committed(batch.rows, effects.writes[CHECKPOINTS])
+        for rows in batch.rows.values():
+            self._trees.committed(rows, effects.writes[CHECKPOINTS])
         self._pending = None
 
     def _remember(self, batch: _Batch) -> Effects:
@@ -171,25 +177,48 @@ class MonitorPartition:
         for key, session in batch.sessions.items():
             writes[key] = None if session is None else session.to_bytes()
         checkpoints = batch.effects.writes[CHECKPOINTS]
-        for key, row in batch.rows.items():
-            checkpoints[key] = None if row is None else row.to_bytes()
+        for rows in batch.rows.values():
+            for key, row in rows.items():
+                checkpoints[key] = None if row is None else row.to_bytes()
         self._pending = (batch.effects, batch)
         return batch.effects
 
     def _sweep(self, batch: _Batch, now_ms: int) -> None:
-        rules = self.core.rules
         limit = SWEEP_ROWS if self._seen_all else SWEEP_ROWS_FIRST
         rows = self.rows.scan(SESSIONS, self._swept, limit)
+        expiry_ms = self.core.rules.expiry_s * 1_000
+        due: dict[bytes, int] = {}
+        seen = written = 0
         for key, row in rows:
+            if written >= SWEEP_WRITES:
+                break
+            seen += 1
             due_ms, silent_since_ms = peek(row)
             if due_ms != NEVER_MS:
-                self._due.setdefault(key, due_ms)
-            if now_ms - silent_since_ms > rules.expiry_s * 1_000 and key not in batch.sessions:
+                due[key] = due_ms
+            if now_ms - silent_since_ms > expiry_ms and key not in batch.sessions:
                 batch.expire(key)
+                written += 1 + len(batch.rows.get(key, ()))
+        batch.swept = _Swept(rows[:seen], due, last=seen == len(rows) < limit)
+
+    def _take(self, swept: _Swept | None) -> None:
+        """The sweep has come so far; before the sessions of its batch, which are counted as they have been read."""
+        if swept is None:
+            return
+        for key, due_ms in swept.due.items():
+            self._due.setdefault(key, due_ms)
         if not self._seen_all:
-            self._tally.read(rows, last=len(rows) < limit)
-        self._seen_all = self._seen_all or len(rows) < limit
-        self._swept = rows[-1][0] if len(rows) == limit else b""
+            self._tally.read(swept.rows, swept.last)
+        self._seen_all = self._seen_all or swept.last
+        self._swept = b"" if swept.last else swept.rows[-1][0]
+
+
+class _Swept(NamedTuple):
+    """What a tick's share of the sweep has seen; `due` as in `MonitorPartition`, `last`: there are no more rows."""
+
+    rows: Sequence[tuple[bytes, bytes]]
+    due: dict[bytes, int]
+    last: bool
 
 
 class _Batch:
@@ -200,7 +229,8 @@ class _Batch:
         self.rules = partition.core.rules
         self.effects = Effects()
         self.sessions: dict[bytes, Session | None] = {}
-        self.rows: dict[bytes, Row | None] = {}  # of the checkpoints table
+        self.rows: dict[bytes, dict[bytes, Row | None]] = {}  # of the checkpoints table, by session
+        self.swept: _Swept | None = None
         self.counted: list[tuple[str, ...]] = []
         self.read: dict[bytes, Session] = {}  # from their rows
 
@@ -241,7 +271,7 @@ class _Batch:
 
     def tree(self, key: bytes) -> SessionRows:
         """The checkpoints of a session as this batch has made them so far."""
-        return SessionRows(self.partition.rows, self.partition._trees, self.rows, key)
+        return SessionRows(self.partition.rows, self.partition._trees, self.rows.setdefault(key, {}), key)
 
     def put(self, key: bytes, folded: folding.Folded, traceparent: bytes | None = None) -> None:
         """Keep a session's new state, and publish its findings with the trace of the record behind them."""

@@ -70,7 +70,7 @@ class SessionRows:
     """One session's checkpoints: what the batch has made of them, over what is committed.
 
     Attributes:
-        written: The rows that the batch has changed, of all its sessions; None: deleted.
+        written: The rows that the batch has changed, of this session alone; None: deleted.
         key: The session's.
     """
 
@@ -95,12 +95,11 @@ class SessionRows:
 
     def nodes(self) -> Iterator[tuple[str, Node]]:
         """Every node; reads them all."""
-        mine = {key: row for key, row in self.written.items() if key.startswith(self.key)}
         for key, value in self._stored():
-            if key not in mine and key[len(self.key) :] != TRACKED:
+            if key not in self.written and key[len(self.key) :] != TRACKED:
                 known = self.cache.get(key)
                 yield self._name(key), known if isinstance(known, Node) else Node.from_bytes(value)
-        for key, row in mine.items():
+        for key, row in list(self.written.items()):
             if isinstance(row, Node):
                 yield self._name(key), row
 
