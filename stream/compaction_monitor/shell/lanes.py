@@ -292,7 +292,7 @@ class Lane:
 
     def _measure(self, records: list[Any], effects: Effects, begun: float, fault: str | None) -> None:
         took_s = self._loop.time() - begun
-        self._metrics.committed(self.partition, len(records), took_s)
+        self._metrics.processed(self.partition, len(records), took_s)
         self._spans.committed(self.partition, records, effects, took_s)
         self.watermark_ms = max(self.watermark_ms, records[-1].timestamp)
         if fault is not None:
@@ -324,6 +324,7 @@ class Lane:
         finally:
             self._busy_since = None
         self._failures = 0
+        self._metrics.committed()
         # Still ours: whoever closes this lane waits for its task, and cancels it before the store is closed.
         self._store.write(writes, {table: reached[outlets.changelogs[table]] for table in writes})
         self._core.committed(effects)

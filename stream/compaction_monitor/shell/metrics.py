@@ -204,10 +204,12 @@ class Metrics:
             self._cosine.add([cosine for cosine, n in known if n is not None and cosine is not None], label)
             self._depth.add([depth for depth in depths if depth is not None], label)
 
-    def committed(self, partition: int, records: int, seconds: float) -> None:
+    def processed(self, partition: int, records: int, seconds: float) -> None:
         self._records.labels(str(partition)).inc(records)
-        self._transactions.labels("committed").inc()
         self._duration.add([seconds])
+
+    def committed(self) -> None:
+        self._transactions.labels("committed").inc()
 
     def detected(self, findings: int, seconds: float) -> None:
         """Findings were published so long after the oldest record they can rest on."""

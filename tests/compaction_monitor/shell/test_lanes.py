@@ -179,3 +179,16 @@ async def test_after_a_long_stop_no_session_is_forgotten_whose_events_wait(shop:
     await owned.lanes[0]._tick()
     assert (shop.session(SESSION), shop.count("sessions_expired")) == (None, 1)
     await owned.close()
+
+
+async def test_transactions_of_ticks_are_counted_like_those_of_records(shop: Shop) -> None:
+    """Aborted ones are, so in a quiet fleet most would seem to fail."""
+    owned = await shop.open()
+    await shop.hand(owned.lanes[0], shop.append([started()]))
+    shop.now = later(48)
+    shop.broker.aborts = 1
+    await owned.lanes[0]._tick()
+    await owned.lanes[0]._tick()
+    counted = [shop.count("transactions", result=result) for result in ("committed", "aborted")]
+    assert (counted, shop.count("records_consumed", partition="0")) == ([2, 1], 1)
+    await owned.close()
