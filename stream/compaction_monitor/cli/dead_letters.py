@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Records that broke the contract: what is wrong, replay, drop.", no_args_is_help=True)
 SOURCE: Final = "compaction-monitor"
 SHOWN_ROWS: Final = 100
+# Sent and settled together: so many are in memory, and sent twice by a run that dies in between.
+AT_ONCE: Final = 200
 # The worker's message for these holds no value of a field.
 _CONTENT_FREE: Final = frozenset(
     {Reason.record_too_large, Reason.wrong_topic, Reason.wrong_partition, Reason.undecodable_record, Reason.internal_error}
@@ -219,7 +221,18 @@ async def _whole(letters: Letters, entry: Entry) -> Letter:
 async def _replay(
     letters: Letters, settings: Settings, entries: Sequence[Entry], fixed: bytes | None, *, rekey: bool, wait_s: float
 ) -> list[dict[str, Any]]:
-    """Send what keeps to the contract; a result for each, in order."""
+    """Send what keeps to the contract; a result for each, in order. Once nobody reads in time, no more is sent."""
+    results: list[dict[str, Any]] = []
+    while len(results) < len(entries) and all(result["outcome"] != "unread" for result in results):
+        some = entries[len(results) : len(results) + AT_ONCE]
+        results += await _replay_some(letters, settings, some, fixed, rekey=rekey, wait_s=wait_s)
+    unsent = entries[len(results) :]
+    return results + [{"id": str(entry.name), "sent": False, **_became(None)} for entry in unsent]
+
+
+async def _replay_some(
+    letters: Letters, settings: Settings, entries: Sequence[Entry], fixed: bytes | None, *, rekey: bool, wait_s: float
+) -> list[dict[str, Any]]:
     ready: dict[str, tuple[str, Again]] = {}
     results: dict[Name, dict[str, Any]] = {}
     marks: dict[str, Entry] = {}
@@ -283,6 +296,8 @@ def _said(result: dict[str, Any]) -> str:
             return f"not sent, it still breaks the contract: {result['reason']}: {faults}"
         case "refused":
             return f"refused again: {result['reason']}; now {result['again']}"
+        case "unread" if not result["sent"]:
+            return "not sent: no worker has read those before it"
         case "unread":
             return "sent; no worker has read it yet"
     return result["outcome"] if result["effect"] else f"{result['outcome']}: no effect"
