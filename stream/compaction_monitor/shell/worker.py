@@ -40,10 +40,15 @@ log = logging.getLogger(__name__)
 EX_UNAVAILABLE = 69
 HEARTBEAT_S = 0.5
 PROBE_S = 5.0
+LAST_WORDS_S = 1.0
 GC_OBJECTS = 50_000
 
 
 def _end(code: int, reason: str) -> None:
+    # Whoever reads stderr may have stopped to: then the last line waits for ever, or for a lock held by one that does.
+    last_words = threading.Timer(LAST_WORDS_S, os._exit, (code,))
+    last_words.daemon = True
+    last_words.start()
     log.critical("exit %d: %s", code, reason)
     logging.shutdown()
     os._exit(code)
@@ -78,8 +83,8 @@ class _Process:
             _end(code, reason)
         if self._code is None:
             self._code, self._reason = code, reason
-            log.log(logging.CRITICAL if code else logging.INFO, "ending: %s", reason)
             self._limit(code, reason)
+            log.log(logging.CRITICAL if code else logging.INFO, "ending: %s", reason)
         self._over.set()
 
     def _signalled(self, number: int, _frame: object) -> None:
