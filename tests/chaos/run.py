@@ -55,6 +55,7 @@ class Run:
         self._up = self.workers[:2]
         self._in_hand: set[Machine] = set()
         self._beside: list[asyncio.Task[None]] = []
+        self._feeding: asyncio.Task[None] | None = None
 
     async def __call__(self) -> Verdict:
         """Run, and judge."""
@@ -86,7 +87,7 @@ class Run:
         for worker in self._up:
             worker.start()
         with Obeying(self.broker.address, self.app_id) as controller:
-            feeding = asyncio.create_task(self._feed(log))
+            feeding = self._feeding = asyncio.create_task(self._feed(log))
             try:
                 for moment, kind in self.plan.faults():
                     await self._until(partial(self._has_read, moment), f"{moment} events read")
@@ -113,7 +114,10 @@ class Run:
         return self.watch.total >= events
 
     async def _feed(self, log: Sequence[Ready]) -> None:
-        options = {"enable_idempotence": True, "linger_ms": 0, "max_batch_size": judging.BATCH_BYTES}
+        options = {
+            "enable_idempotence": True, "linger_ms": 0, "max_batch_size": judging.BATCH_BYTES,
+            "request_timeout_ms": int(DEADLINE_S * 1_000),
+        }  # fmt: skip
         async with workers.producer(self.broker.address, **options) as out:
             for at in range(0, len(log), SLICE):
                 await self._until(lambda: self.watch.unread() < UNREAD, "room for more")
@@ -271,6 +275,8 @@ class Run:
             if time.monotonic() > deadline:
                 tails = "\n\n".join(worker.tail(15) for worker in self._up)
                 raise TimeoutError(f"{what}: not within {DEADLINE_S:g} s\n{self.watch}\n{tails}")
+            if self._feeding is not None and self._feeding.done():
+                self._feeding.result()  # one that has failed would be waited for in vain
             self._revive()
             await asyncio.sleep(0.02)
 

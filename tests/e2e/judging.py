@@ -14,6 +14,8 @@ from collections.abc import Iterable, Sequence
 from itertools import chain, combinations
 from typing import Any, Final, NamedTuple
 
+from aiokafka.errors import LeaderNotAvailableError
+
 from compaction_events.codec import decode, encode
 from compaction_events.facts import Fact, RemediationAcknowledged
 from compaction_events.findings import Alert, Finding, RemediationRequested, RemediationWithdrawn
@@ -98,7 +100,12 @@ async def send(out: Any, records: Iterable[Ready]) -> list[Sent]:
     async def close(place: tuple[str, int]) -> None:
         batch, held = open_batches.pop(place)
         batch.close()
-        sent.append((await out.send_batch(batch, place[0], partition=place[1]), held))
+        while True:
+            try:
+                sent.append((await out.send_batch(batch, place[0], partition=place[1]), held))
+                return
+            except LeaderNotAvailableError:  # of a broker that is being restarted; nothing was taken yet
+                await asyncio.sleep(0.1)
 
     for record in records:
         place = (record.topic, record.partition)

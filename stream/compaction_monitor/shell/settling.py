@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 LOOK_S = 0.2
 # Added to the transactions' own timeout: the broker looks for overdue ones every 10 s.
 GRACE_S = 20.0
+# How long an answer is waited for beyond the limit: one that never comes is no transaction that does not end.
+ANSWER_S = 10.0
 # Up to where committed reads come, and up to where something was written.
 Reach = tuple[int, int]
 
@@ -51,7 +53,10 @@ async def unsettled(consumer: Any, options: Mapping[str, Any], tps: Collection[T
 
 
 async def settle(ask: Callable[[], Awaitable[dict[TP, Reach]]], limit_s: float, tell: Callable[[str], None]) -> None:
-    """Wait until no partition has an open transaction.
+    """Wait until every transaction has ended that is open when it is first seen.
+
+    Those that begin later are not waited for: whoever wrote the changelogs before is fenced, and where another monitor
+    shares the findings one is open whenever one looks.
 
     Args:
         ask: See `unsettled`.
@@ -65,15 +70,20 @@ async def settle(ask: Callable[[], Awaitable[dict[TP, Reach]]], limit_s: float, 
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + limit_s
+    first: dict[TP, int] = {}
     while True:
         failure: Exception
         try:
-            still_open = await ask()
-        except KafkaError as exc:
-            if not exc.retriable:
+            async with asyncio.timeout_at(deadline + ANSWER_S):
+                found = await ask()
+        except (KafkaError, TimeoutError) as exc:
+            if isinstance(exc, KafkaError) and not exc.retriable:
                 raise
             failure = TimeoutError(f"whether all transactions have ended cannot be asked: {exc!r}")
         else:
+            # The lower one: a log can lose its end with its leader.
+            first |= {tp: min(written, first.get(tp, written)) for tp, (_, written) in found.items()}
+            still_open = {tp: (stable, first[tp]) for tp, (stable, _) in found.items() if stable < first[tp]}
             if not still_open:
                 return
             failure = Refusal(_described(still_open))
@@ -88,6 +98,6 @@ def _described(still_open: Mapping[TP, Reach]) -> str:
     others = f", and {len(still_open) - 1} more" if len(still_open) > 1 else ""
     return (
         f"{tp.topic} partition {tp.partition}: a transaction is open from {stable} on (written up to {written}){others}. "
-        "Nothing behind it can be read, so there is no going on. If the broker has lost track of it: "
-        f"kafka-transactions.sh abort --topic {tp.topic} --partition {tp.partition} --start-offset {stable}"
+        "Nothing behind it can be read, so there is no going on. Whether it was committed says kafka-transactions.sh "
+        f"find-hanging and describe-producers --topic {tp.topic} --partition {tp.partition}"
     )
