@@ -207,8 +207,10 @@ class Ownership:
     def marks(self) -> dict[str, Hashable]:
         """What is to be done at the moment, for the watchdog."""
         if self.phase != "working":
-            # While it claims there is a limit of its own, which ends with the reason.
-            return {} if self._held else {f"the worker is {self.phase}": (self._epoch, self._metrics.recovered_records)}
+            # While it claims there is a limit of its own, which ends with the reason. A claim that the next rebalance has
+            # cancelled leaves its reason behind.
+            claiming = self._held and self.phase == "recovering"
+            return {} if claiming else {f"the worker is {self.phase}": (self._epoch, self._metrics.recovered_records)}
         marks: dict[str, Hashable] = {
             f"partition {lane.partition}": mark for lane in self.lanes.values() if (mark := lane.mark()) is not None
         }

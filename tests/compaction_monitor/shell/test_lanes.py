@@ -78,6 +78,9 @@ class Broker:
         self.offset += 1
         return dict.fromkeys(changelogs, self.offset)
 
+    async def start(self) -> None:
+        await asyncio.Event().wait()  # an earlier owner's transaction does not end
+
     async def stop(self) -> None:
         return
 
@@ -192,3 +195,16 @@ async def test_transactions_of_ticks_are_counted_like_those_of_records(shop: Sho
     counted = [shop.count("transactions", result=result) for result in ("committed", "aborted")]
     assert (counted, shop.count("records_consumed", partition="0")) == ([2, 1], 1)
     await owned.close()
+
+
+async def test_a_rebalance_is_watched_although_it_has_cancelled_a_claim(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A claim has a limit of its own and is not; what comes after it has none."""
+    owned = await shop.open()
+    monkeypatch.setattr(owned, "_transactor", lambda _: shop.broker)
+    claim = asyncio.create_task(owned.claim({TP("app-sessions", 0)}))
+    await until(lambda: bool(owned._held), "the claim under way")
+    assert owned.marks() == {}
+    await owned.close()
+    claim.cancel()
+    await asyncio.wait([claim])
+    assert owned.marks() == {"the worker is rebalancing": (1, 0)}
