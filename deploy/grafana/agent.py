@@ -22,7 +22,7 @@ def board() -> Dashboard:
 
 
 def _now() -> list[Panel]:
-    danger = recorded("job_agent:compaction_sessions_critical_per_live:ratio", **OF)
+    danger = recorded("namespace_job_agent:compaction_sessions_critical_per_live:ratio", **OF)
     return [
         number("In danger", "Share of each agent's live sessions in which a critical finding is open.",
                Query(danger, "{{agent}}"), unit=SHARE, base="green", steps=DANGER, width=8),

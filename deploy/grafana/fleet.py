@@ -39,8 +39,8 @@ def board() -> Dashboard:
 
 
 def _now() -> list[Panel]:
-    danger = recorded("job:compaction_sessions_critical_per_live:ratio")
-    blind = recorded("job:compaction_sessions_blind_per_live:ratio")
+    danger = recorded("namespace_job:compaction_sessions_critical_per_live:ratio")
+    blind = recorded("namespace_job:compaction_sessions_blind_per_live:ratio")
     delay = quantile(0.99, "compaction_detection_delay_seconds", over=RANGE)
     return [
         number("In danger", "Share of the live sessions in which a critical finding is open; the fleet's page is about this.",
@@ -64,10 +64,10 @@ def _sessions() -> list[Panel]:
               "nothing about spans; `new`: no round yet.",
               Query(total("compaction_sessions", "state"), "{{state}}"), stacked=True),
         lines("In danger, by agent", "Share of each agent's live sessions in which a critical finding is open.",
-              Query(recorded("job_agent:compaction_sessions_critical_per_live:ratio"), "{{agent}}"),
+              Query(recorded("namespace_job_agent:compaction_sessions_critical_per_live:ratio"), "{{agent}}"),
               unit=SHARE, bounds=(0, 1), steps=DANGER),
         lines("Rounds, by agent", "Rounds a second, compaction and rehydration.",
-              Query(recorded("job_agent:compaction_rounds:rate5m"), "{{agent}}"), unit="ops"),
+              Query(recorded("namespace_job_agent:compaction_rounds:rate5m"), "{{agent}}"), unit="ops"),
     ]  # fmt: skip
 
 

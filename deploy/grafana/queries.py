@@ -31,8 +31,8 @@ def series(name: str, **matchers: str) -> str:
 def recorded(name: str, **matchers: str) -> str:
     """A selector of what a recording rule has added up over the workers: there is no instance to choose any more.
 
-    >>> recorded("job:compaction_lag_records:sum")
-    'job:compaction_lag_records:sum{job=~"$job"}'
+    >>> recorded("namespace_job:compaction_lag_records:sum")
+    'namespace_job:compaction_lag_records:sum{job=~"$job"}'
     """
     chosen = ",".join(f'{label}=~"{value}"' for label, value in {"job": "$job", **matchers}.items())
     return f"{name}{{{chosen}}}"

@@ -29,7 +29,7 @@ def _health() -> list[Panel]:
                Query(f"max({series('compaction_partitions')}) - {total('compaction_partitions_owned')}", "unowned"),
                base="green", steps=[Step(1, "red")]),
         number("Lag", "Input records that are not committed yet.",
-               Query(recorded("job:compaction_lag_records:sum"), "lag"), base="green", steps=[Step(5_000, "orange")]),
+               Query(recorded("namespace_job:compaction_lag_records:sum"), "lag"), base="green", steps=[Step(5_000, "orange")]),
         number("Detection delay, p99", "From the append of an event to the commit of what was found, over the range shown.",
                Query(quantile(0.99, "compaction_detection_delay_seconds", over=RANGE), "p99"), unit="s", base="green",
                steps=[Step(5, "orange"), Step(30, "red")]),

@@ -151,6 +151,13 @@ def test_what_is_recorded_is_tested_and_named_by_its_level() -> None:
         assert f"by ({by}" in rule["expr"]
 
 
+@each_rule
+def test_two_monitors_of_one_name_are_not_added_up(rule: dict[str, Any]) -> None:
+    """They differ by namespace; `on ()` asks whether there is any monitor at all."""
+    labels = re.findall(r"\b(?:by|on) \(([^)]*)\)", rule["expr"])
+    assert [by for by in labels if by and not by.startswith("namespace, job")] == []
+
+
 def test_only_the_fleet_in_danger_and_a_blind_monitor_page() -> None:
     severities = {name: rule["labels"]["severity"] for name, rule in ALERTS.items()}
     assert {name for name, severity in severities.items() if severity == "critical"} == PAGES

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 import pytest
 from aiokafka import AIOKafkaProducer
@@ -327,6 +328,35 @@ async def test_without_the_findings_topic(kafka_broker: Kafka, bridge: Callable[
     running = bridge("http://127.0.0.1:9")
     assert await running.ended(30) == 3
     assert f"{app_id}.findings" in running.log_path.read_text()
+
+
+@pytest.mark.parametrize(
+    ("down", "wanted"),
+    [
+        pytest.param({}, {"one": "suppressed", "other": "suppressed"}, id="all of them"),
+        pytest.param(
+            {"job": "monitor", "namespace": "one"}, {"one": "suppressed", "other": "active"}, id="one of two with one name"
+        ),
+    ],
+)
+async def test_a_monitor_that_is_down_says_it_for_its_own_workers(
+    alertmanager: Alertmanager, eventually: Eventually, down: dict[str, str], wanted: dict[str, str]
+) -> None:
+    tell(alertmanager, {"alertname": "CompactionMonitorDown", "severity": "critical", **down})
+    for name in wanted:
+        tell(alertmanager, {"alertname": "CompactionWorkerDown", "job": "monitor", "namespace": name})
+
+    def states() -> dict[str, str]:
+        workers = alertmanager.alerts('alertname="CompactionWorkerDown"')
+        return {alert["labels"]["namespace"]: alert["status"]["state"] for alert in workers}
+
+    await eventually(lambda: states() == wanted, 20, what="each worker's alert told or held back")
+
+
+def tell(alertmanager: Alertmanager, labels: dict[str, str]) -> None:
+    """As Prometheus does it."""
+    body = json.dumps([{"labels": labels}]).encode()
+    urlopen(Request(f"{alertmanager.url}/api/v2/alerts", body, {"Content-Type": "application/json"}), timeout=10).close()
 
 
 def test_the_configuration_is_one() -> None:
