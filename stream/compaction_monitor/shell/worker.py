@@ -19,6 +19,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Awaitable
 
 from aiokafka.errors import KafkaError
 from faust.exceptions import ConsistencyError
@@ -116,7 +117,7 @@ class _Process:
             self._settings.stuck_timeout_s, self._app.owned.marks, self._brokers_answer, lambda reason: _end(EX_FENCED, reason)
         )
         doing = (self._start(), self._look_at_the_app(), self._watchdog.beat(HEARTBEAT_S), self._watchdog.run(HEARTBEAT_S))
-        tasks = [self._loop.create_task(one) for one in doing]
+        tasks = [self._loop.create_task(self._told(one)) for one in doing]
         threading.Thread(target=self._look_for_a_pause, name="pauses", daemon=True).start()
         await self._over.wait()
         for task in tasks:
@@ -140,10 +141,13 @@ class _Process:
             self.exit(EX_CONFIG, str(exc))
         except KafkaError as exc:
             self.exit(EX_UNAVAILABLE, f"no broker answers at {', '.join(self._settings.brokers)}, or it refuses: {exc!r}")
-        except asyncio.CancelledError:
-            raise
+
+    async def _told(self, doing: Awaitable[None]) -> None:
+        """Nobody waits for what is done all along: where it fails, the worker would go on without."""
+        try:
+            await doing
         except Exception as exc:
-            log.exception("the app failed")
+            log.exception("a part of the worker failed")
             self.exit(EX_SOFTWARE, repr(exc))
 
     async def _look_at_the_app(self) -> None:
@@ -172,14 +176,27 @@ class _Process:
             before = time.monotonic()
 
     async def _brokers_answer(self) -> bool:
-        """Asked over a connection of its own: ours may be what is stuck."""
+        """Asked over a connection of its own: ours may be what is stuck.
+
+        A partition of ours that has no leader is no answer either: what is stuck there waits for one, and all else goes on.
+        """
         try:
             async with asyncio.timeout(PROBE_S), topics.connect(**self._settings.client_options()) as admin:
-                await admin.describe_topics()
-        except (KafkaError, TimeoutError, OSError) as exc:
+                described = await admin.describe_topics()
+        # The last two: a certificate, or a password, that is being replaced.
+        except (KafkaError, TimeoutError, OSError, AccessError, SettingsError) as exc:
             log.info("the brokers do not answer: %r", exc)
             return False
-        return True
+        ours = {*self._settings.topics, *self._app.tables.changelog_topics}
+        leaderless = [
+            f"{topic['topic']} partition {partition['partition']}"
+            for topic in described
+            for partition in topic["partitions"]
+            if topic["topic"] in ours and partition["leader"] < 0
+        ]
+        if leaderless:
+            log.warning("no leader: %s", ", ".join(leaderless))
+        return not leaderless
 
     def _crashed(self) -> None:
         reason = self._app.crash_reason
