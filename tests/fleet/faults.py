@@ -56,8 +56,8 @@ async def _fast(run: Run) -> None:
     await asyncio.to_thread(quotas.reading, run.services.kafka.address, None)
 
 
-def _nobody(run: Run) -> None:
-    run.poisoning = False
+async def _nobody(run: Run) -> None:
+    await run.poison_is_read()
     for name in WORKERS:
         run.kill(name)
 

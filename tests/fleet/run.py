@@ -50,6 +50,7 @@ class Run:
         self._seen: dict[Identity, str] = {}
         self._down: set[str] = set()  # killed, and to stay so for a while
         self._one_at_a_time = asyncio.Lock()
+        self._sending = asyncio.Lock()
         self._over = asyncio.Event()
 
     async def __call__(self) -> Outcome:
@@ -78,6 +79,19 @@ class Run:
         self._down.add(name)
         self.services.services[name].end(SIGKILL)
         self.outcome.kills += 1
+
+    async def poison_is_read(self) -> None:
+        """No more of it, and what there was is in the dead letters: then events may be lost, and the books still balance."""
+        self.poisoning = False
+        async with self._sending:
+            sent = await ends(self.services.kafka.address, EVENTS.name, PARTITIONS)
+        until = time.monotonic() + CAUGHT_UP_S
+        while time.monotonic() < until:
+            read = await progress(self.services.kafka.address, APP_ID, PARTITIONS, EVENTS.name)
+            if all(read.get(at, 0) >= end for at, end in sent.items()):
+                return
+            await asyncio.sleep(LOOK_S)
+        self.outcome.wrong.append("what broke the contract was not read in time")
 
     def stop_broker(self) -> None:
         """It hangs: nobody is refused, and nobody gets an answer."""
@@ -147,9 +161,10 @@ class Run:
         async with producer(self.services.kafka.address) as out:
             poison = Poison(out)
             while not self._over.is_set():
-                if self.poisoning:
-                    await poison.send(2)
-                    self.outcome.malformed = poison.sent
+                async with self._sending:
+                    if self.poisoning:
+                        await poison.send(2)
+                        self.outcome.malformed = poison.sent
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._over.wait(), 1.0)
 
