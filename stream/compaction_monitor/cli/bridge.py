@@ -34,7 +34,7 @@ def alertmanager(
     ] = None,
     resend_s: Annotated[
         float,
-        typer.Option("--resend-s", min=1.0, help="What is open is told again after so long, and ends after three times."),
+        typer.Option("--resend-s", min=1.0, help="What is open is told again after so long, and ends after 15 times."),
     ] = 60.0,
     web_port: Annotated[
         int | None,

@@ -33,7 +33,9 @@ FIRST_RETRY_S: Final = 1.0
 LAST_RETRY_S: Final = 30.0
 LOOK_S: Final = 0.5
 COMMIT_S: Final = 5.0
-MISSED_RESENDS: Final = 3
+# What ends is told so at once; this is for a bridge that is gone. A restart tells nothing while it reads again what may be
+# weeks of findings, and nothing that is open may end meanwhile.
+MISSED_RESENDS: Final = 15
 
 
 class PortError(RuntimeError):
