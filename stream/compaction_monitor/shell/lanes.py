@@ -77,6 +77,25 @@ class Outlets:
     dead_letters: str
 
 
+class Turns:
+    """Of all lanes of the process one computes at a time.
+
+    Attributes:
+        taken: How many turns there have been.
+    """
+
+    def __init__(self) -> None:
+        self.taken = 0
+        self._lock = asyncio.Lock()
+
+    async def __aenter__(self) -> None:
+        await self._lock.acquire()
+        self.taken += 1
+
+    async def __aexit__(self, *_: object) -> None:
+        self._lock.release()
+
+
 class Lane:
     """One owned partition number, from the end of its recovery to its revocation.
 
@@ -85,7 +104,7 @@ class Lane:
         expected: Per input topic the position to go on from.
         ticks_from: Per input topic the position that must be reached before ticks start: what was already in the log
             at assignment could answer an order whose deadline has passed, or be of a session that seems silent.
-        turn: Held while computing; all lanes of the process share it.
+        turns: One is taken to compute; all lanes of the process share them.
         end_process: Called with an exit code and a reason.
 
     Attributes:
@@ -105,7 +124,7 @@ class Lane:
         metrics: Metrics,
         expected: Mapping[str, int],
         ticks_from: Mapping[str, int],
-        turn: asyncio.Lock,
+        turns: Turns,
         end_process: Callable[[int, str], None],
     ) -> None:
         self.partition = partition
@@ -114,7 +133,7 @@ class Lane:
         self.watermark_ms = 0
         self._core, self._store, self._transactor, self._consumer = core, store, transactor, consumer
         self._outlets, self._settings, self._metrics = outlets, settings, metrics
-        self._ticks_from, self._turn, self._end_process = dict(ticks_from), turn, end_process
+        self._ticks_from, self._turns, self._end_process = dict(ticks_from), turns, end_process
         self._spans = BatchSpans(settings.app_id)
         self._waiting: deque[Any] = deque()
         self._wake = asyncio.Event()
@@ -124,6 +143,7 @@ class Lane:
         self._failures = 0
         self._record_s = COMPUTED_S / MIN_MERGED_RECORDS / 4  # at first everything is read from the store
         self._busy_since: float | None = None
+        self._queued = False
         self._task = asyncio.create_task(self._run(), name=f"partition-{partition}")
 
     def deliver(self, message: Any) -> None:
@@ -145,7 +165,12 @@ class Lane:
         return None
 
     def mark(self) -> Hashable:
-        """What changes when work gets on here, an aborted transaction included; None when there is none."""
+        """What changes when work gets on here, an aborted transaction included; None when there is none.
+
+        While others have their turn before it, theirs are what gets on.
+        """
+        if self._queued:
+            return self._turns.taken
         behind = any(
             (reading := self._consumer.reading(TP(topic, self.partition))) is not None and reading[1] > at
             for topic, at in self.expected.items()
@@ -276,7 +301,9 @@ class Lane:
     async def _apply(self, records: list[Any], ends: dict[str, int], fault: str | None) -> bool:
         begun = self._loop.time()
         while self.open:
-            async with self._turn:
+            self._queued = True
+            async with self._turns:
+                self._queued = False
                 effects = self._compute(records, fault)
                 await asyncio.sleep(0)  # still its turn: of all lanes one computes, then everything else has a turn
             if await self._commit(effects, ends):

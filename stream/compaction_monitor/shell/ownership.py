@@ -15,7 +15,7 @@ from aiokafka.errors import KafkaError
 from faust.types import TP
 
 from compaction_monitor.effects import PROGRESS, Core
-from compaction_monitor.shell.lanes import EX_CONFIG, EX_FENCED, Lane, Outlets, decode_progress
+from compaction_monitor.shell.lanes import EX_CONFIG, EX_FENCED, Lane, Outlets, Turns, decode_progress
 from compaction_monitor.shell.metrics import Metrics
 from compaction_monitor.shell.settings import Settings
 from compaction_monitor.shell.settling import GRACE_S, Refusal, settle, unsettled
@@ -52,7 +52,7 @@ class Ownership:
         self._settings, self._core, self._stores, self._metrics = settings, core, stores, metrics
         self._outlets, self._consumer, self._end_process = outlets, consumer, end_process
         self._transactors: dict[int, Transactor] = {}
-        self._turn = asyncio.Lock()
+        self._turns = Turns()
         self._epoch = 0
         self._held = ""
         self._close_timeout_s = min(3.0, settings.shutdown_timeout_s / 2)
@@ -156,7 +156,7 @@ class Ownership:
             metrics=self._metrics,
             expected=expected,
             ticks_from={topic: ends[TP(topic, partition)] for topic in topics},
-            turn=self._turn,
+            turns=self._turns,
             end_process=self._end_process,
         )
 

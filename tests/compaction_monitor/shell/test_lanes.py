@@ -145,6 +145,10 @@ def reached(lane: Lane, topic: str, end: int) -> bool:
     return lane.expected[topic] == end
 
 
+def taken(owned: Ownership, turns: int) -> bool:
+    return owned._turns.taken == turns
+
+
 async def until(so: Callable[[], bool], what: str, limit_s: float = 10.0) -> None:
     """Let the lanes work until it is so."""
     loop = asyncio.get_running_loop()
@@ -208,3 +212,25 @@ async def test_a_rebalance_is_watched_although_it_has_cancelled_a_claim(shop: Sh
     claim.cancel()
     await asyncio.wait([claim])
     assert owned.marks() == {"the worker is rebalancing": (1, 0)}
+
+
+async def test_a_partition_that_waits_for_its_turn_gets_on_while_others_have_theirs(shop: Shop) -> None:
+    owned = await shop.open()
+    others = [asyncio.Event() for _ in range(3)]
+
+    async def computes(done: asyncio.Event) -> None:
+        async with owned._turns:
+            await done.wait()
+
+    before = [asyncio.create_task(computes(done)) for done in others]
+    await until(partial(taken, owned, 1), "the first one's turn")
+    delivered = asyncio.create_task(shop.hand(owned.lanes[0], shop.append([started()])))
+    await until(lambda: bool(owned.marks()), "the partition waits")
+    seen = []
+    for number, done in enumerate(others, 1):
+        await until(partial(taken, owned, number), "the next one's turn")
+        seen.append(owned.marks())
+        done.set()
+    await asyncio.gather(delivered, *before)
+    assert [*seen, owned.marks()] == [{"partition 0": 1}, {"partition 0": 2}, {"partition 0": 3}, {}]
+    await owned.close()
