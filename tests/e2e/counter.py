@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from compaction_monitor.effects import SESSIONS, Effects, Outgoing, Reader, Record, Standing
-from compaction_monitor.shell.settings import SettingsError, load
+from compaction_monitor.shell.settings import Settings, SettingsError, load
 from compaction_monitor.shell.transport import Consumer
 from compaction_monitor.shell.worker import run_worker
 
@@ -65,6 +65,12 @@ class CounterCore:
         return CounterPartition(partition, rows)
 
 
+def impatient(settings: Settings) -> Settings:
+    """With a limit of the watchdog, from STUCK_S, that is too short for any but a test."""
+    limit = os.environ.get("STUCK_S")
+    return settings.model_copy(update={"stuck_timeout_s": float(limit)}) if limit else settings
+
+
 def drop_batches(share: float) -> None:
     """Make the transport lose this share of what it hands out, changelog batches too: what its guard is for."""
     handed_out, chosen = Consumer.getmany, random.Random(0)
@@ -82,7 +88,7 @@ if __name__ == "__main__":
         drop_batches(1 / 3)
     logging.basicConfig(level=os.environ.get("LOG", "INFO"), format="%(asctime)s %(levelname)s %(name)s %(message)s")
     try:
-        settings = load()
+        settings = impatient(load())
     except SettingsError as exc:
         logging.critical("%s", exc)
         sys.exit(78)

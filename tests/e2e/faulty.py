@@ -19,7 +19,7 @@ from compaction_monitor.shell.ownership import Ownership
 from compaction_monitor.shell.settings import load
 from compaction_monitor.shell.transactions import Transactor
 from compaction_monitor.shell.worker import run_worker
-from tests.e2e.counter import CounterCore, CounterPartition
+from tests.e2e.counter import CounterCore, CounterPartition, impatient
 
 apply, process, produce = CounterPartition.apply, Lane._process, Transactor._produce
 
@@ -62,4 +62,4 @@ FAULTS = {
 if __name__ == "__main__":
     logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(name)s %(message)s")
     setattr(*FAULTS[os.environ["FAULT"]])
-    sys.exit(run_worker(load(), CounterCore()))
+    sys.exit(run_worker(impatient(load()), CounterCore()))

@@ -29,15 +29,16 @@ class Faulty(WorkerProcess):
 
 
 @pytest.fixture
-def new_worker(app_id: str, tmp_path: Path) -> Iterator[NewWorker]:
+def new_worker(app_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NewWorker]:
     """Makes worker processes; whatever still runs at the end is killed."""
     made: list[WorkerProcess] = []
 
     def new(broker: str, name: str = "one", kind: type[WorkerProcess] = WorkerProcess, **settings: Any) -> WorkerProcess:
-        worker = kind(broker, app_id, tmp_path, name, **{"partitions": PARTITIONS, "stuck_timeout_s": STUCK_S, **settings})
+        worker = kind(broker, app_id, tmp_path, name, **{"partitions": PARTITIONS, **settings})
         made.append(worker)
         return worker
 
+    monkeypatch.setenv("STUCK_S", str(STUCK_S))
     yield new
     for worker in made:
         worker.kill()
@@ -213,7 +214,8 @@ class TestTerm:
     ) -> None:
         await make_topics(embedded_broker, app_id, partitions=PARTITIONS)
         monkeypatch.setenv("FAULT", "loop")
-        worker = new_worker(embedded_broker.address, kind=Faulty, stuck_timeout_s=600)
+        monkeypatch.setenv("STUCK_S", "600")
+        worker = new_worker(embedded_broker.address, kind=Faulty)
         worker.start()
         await eventually(worker.ready, 40, what="/ready")
         await put(embedded_broker.address, app_id, b"hang")
@@ -233,10 +235,12 @@ class TestTerm:
         make_topics: Any,
         new_worker: NewWorker,
         eventually: Eventually,
+        monkeypatch: pytest.MonkeyPatch,
         how: signal.Signals,
     ) -> None:
         await make_topics(own_broker, app_id, partitions=PARTITIONS)
-        worker = new_worker(own_broker.address, stuck_timeout_s=600)
+        monkeypatch.setenv("STUCK_S", "600")
+        worker = new_worker(own_broker.address)
         worker.start()
         await eventually(worker.ready, 40, what="/ready")
         assert own_broker.pid is not None

@@ -107,7 +107,7 @@ def _configuration(settings: Settings) -> dict[str, Any]:
         "broker_session_timeout": settings.session_timeout_s,
         "broker_heartbeat_interval": settings.session_timeout_s / 5,
         "broker_request_timeout": settings.request_timeout_s,
-        "broker_rebalance_timeout": max(settings.session_timeout_s * 2, 30.0),
+        "broker_rebalance_timeout": settings.rebalance_timeout_s,
         "broker_commit_interval": 1.0,
         # A static member: a restart within the session timeout moves no partition.
         "consumer_group_instance_id": settings.worker,

@@ -74,7 +74,10 @@ class Settings(BaseSettings, Security):
     request_timeout_s: float = Field(40.0, ge=5.0, le=300.0)
     transaction_timeout_s: float = Field(60.0, ge=10.0, le=900.0)
     stuck_timeout_s: float = Field(
-        120.0, ge=5.0, le=3600.0, description="Without progress for this long, though the brokers answer, the worker ends."
+        120.0,
+        le=3600.0,
+        description="Without progress for this long, though the brokers answer, the worker ends. Longer than a transaction "
+        "may take (transaction_timeout_s), and a rebalance (twice session_timeout_s, at least 30).",
     )
     shutdown_timeout_s: float = Field(8.0, ge=1.0, le=60.0, description="SIGTERM to process ended, at most.")
     fetch_wait_ms: int = Field(100, ge=1, le=5000)
@@ -140,7 +143,16 @@ class Settings(BaseSettings, Security):
             raise ValueError(f"checks_file: no such file: {self.checks_file}")
         if self.session_timeout_s > self.request_timeout_s:
             raise ValueError("session_timeout_s must not exceed request_timeout_s")
+        if self.stuck_timeout_s <= (longest := max(self.rebalance_timeout_s, self.transaction_timeout_s)):
+            raise ValueError(
+                f"stuck_timeout_s must exceed transaction_timeout_s, and twice session_timeout_s or 30: here {longest:g}"
+            )
         return self
+
+    @property
+    def rebalance_timeout_s(self) -> float:
+        """How long the group waits for its workers in a rebalance."""
+        return max(self.session_timeout_s * 2, 30.0)
 
     @property
     def input_topics(self) -> tuple[str, ...]:

@@ -116,7 +116,9 @@ class _Process:
         self._watchdog = Watchdog(
             self._settings.stuck_timeout_s, self._app.owned.marks, self._brokers_answer, lambda reason: _end(EX_FENCED, reason)
         )
-        doing = (self._start(), self._look_at_the_app(), self._watchdog.beat(HEARTBEAT_S), self._watchdog.run(HEARTBEAT_S))
+        # Until the very end: while the app stops, the loop is still looked at.
+        beat = self._loop.create_task(self._watchdog.beat(HEARTBEAT_S))
+        doing = (self._start(), self._look_at_the_app(), self._watchdog.run(HEARTBEAT_S))
         tasks = [self._loop.create_task(self._told(one)) for one in doing]
         threading.Thread(target=self._look_for_a_pause, name="pauses", daemon=True).start()
         await self._over.wait()
@@ -126,6 +128,7 @@ class _Process:
         await self._app.stop()
         await self._web.stop()
         self._ended.set()
+        beat.cancel()
         log.log(logging.CRITICAL if self._code else logging.INFO, "exit %d: %s", self._code, self._reason)
         return self._code or 0
 

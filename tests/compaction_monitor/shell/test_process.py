@@ -48,6 +48,20 @@ async def fails(*_):
     raise RuntimeError("nobody looks any more")
 worker.Watchdog.run = fails
 """
+# Its app stops only once the loop has been seen to come round after that began.
+STOPS_SLOWLY = """
+async def stop(_):
+    begun = process[0]._watchdog._beat
+    while process[0]._watchdog._beat == begun:
+        await asyncio.sleep(0.05)
+async def over(self):
+    process.append(self)
+    self.exit(0, "over")
+process = []
+worker._Process._start = over
+from compaction_monitor.shell.app import WorkerApp
+WorkerApp.stop = stop
+"""
 
 
 def run(code: str) -> tuple[int, str]:
@@ -68,6 +82,10 @@ def test_it_ends_when_its_watchdog_fails() -> None:
     """It would go on unwatched."""
     last = "exit 70: RuntimeError('nobody looks any more')"
     assert run(WAITING.format(fault=WATCHDOG_FAILS)) == (70, last)
+
+
+def test_a_slow_end_is_not_taken_for_a_stuck_loop() -> None:
+    assert run(WAITING.format(fault=STOPS_SLOWLY)) == (0, "exit 0: over")
 
 
 def described(topic: str, *leaders: int) -> Mapping[str, Any]:
