@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 import subprocess
 import tomllib
 from collections.abc import Iterator
@@ -233,6 +235,34 @@ def test_a_policy_says_both_directions_and_opens_no_port_twice(overlay: str) -> 
         for broker in settings_of(overlay, one(overlay, "StatefulSet")["spec"]["template"]).brokers
     }
     assert brokers <= ports <= {53, 9092, 9093}
+
+
+@each_overlay
+def test_names_are_answered_by_the_cluster_or_by_the_nodes_cache(overlay: str) -> None:
+    (names,) = [rule for rule in one(overlay, "NetworkPolicy")["spec"]["egress"] if rule["ports"][0]["port"] == 53]
+    assert names["to"] == [
+        {
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}},
+            "podSelector": {"matchLabels": {"k8s-app": "kube-dns"}},
+        },
+        {"ipBlock": {"cidr": "169.254.20.10/32"}},
+    ]
+
+
+def test_what_can_be_uncommented_is_right(tmp_path: Path) -> None:
+    """Everything at once at the end of the overlay for production."""
+    shutil.copytree(ROOT / "deploy", tmp_path / "deploy")
+    file = tmp_path / "deploy" / "k8s" / "overlays" / "prod" / "kustomization.yaml"
+    as_it_is, to_uncomment = file.read_text(encoding="utf-8").split("  # Uncomment what is so with you.")
+    uncommented = re.sub(r"^  # (- | )", r"  \1", to_uncomment, flags=re.MULTILINE)
+    file.write_text(f"{as_it_is}  # {uncommented}", encoding="utf-8")
+    built = kustomize(file.parent)
+    assert (built.returncode, built.stderr) == (0, "")
+    objects = {(each["kind"], each["metadata"]["name"]): each for each in yaml.safe_load_all(built.stdout)}
+    for each in objects.values():
+        validate(each, RELEASES[0])
+    egress = objects["NetworkPolicy", "compaction-monitor"]["spec"]["egress"]
+    assert [[port["port"] for port in rule["ports"]] for rule in egress] == [[53, 53], [9093], [5353, 5353], [4318]]
 
 
 def settings_of(overlay: str, template: Document, made: Path | None = None) -> Settings:
