@@ -263,6 +263,8 @@ def test_what_can_be_uncommented_is_right(tmp_path: Path) -> None:
         validate(each, RELEASES[0])
     egress = objects["NetworkPolicy", "compaction-monitor"]["spec"]["egress"]
     assert [[port["port"] for port in rule["ports"]] for rule in egress] == [[53, 53], [9093], [5353, 5353], [4318]]
+    watched = [objects[kind, "compaction-monitor"]["metadata"]["labels"] for kind in ("ServiceMonitor", "PrometheusRule")]
+    assert [labels["release"] for labels in watched] == ["kube-prometheus-stack"] * 2
 
 
 def settings_of(overlay: str, template: Document, made: Path | None = None) -> Settings:
