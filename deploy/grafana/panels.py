@@ -50,10 +50,15 @@ class Step(NamedTuple):
 
 
 class Link(NamedTuple):
-    """Where a cell leads."""
+    """Where a cell or a curve leads."""
 
     title: str
     url: str
+
+
+# Of a curve that is called by its worker. What serves `/metrics` is asked why it is ready or not.
+BY_WORKER: Final = "{{instance}}"
+TO_WORKER: Final = Link("This worker", "http://${__field.labels.instance}/ready")
 
 
 # Where the fleet's page begins, and half of it.
@@ -82,6 +87,7 @@ def lines(
     """Curves over time.
 
     Args:
+        queries: What is called by its worker leads to that worker's page.
         stacked: On top of each other: parts of a whole. What happens so many times a minute stands as bars.
         bounds: Where the axis begins and ends; None: where the values do.
         steps: Lines across, from where on a value is worse.
@@ -104,6 +110,8 @@ def lines(
         panel.thresholds(_thresholds("transparent", steps)).thresholds_style(style)
     for place, query in enumerate(queries):
         panel.with_target(_target(place, query))
+        if query.legend == BY_WORKER:
+            panel.override_by_query(_ref(place), [_links([TO_WORKER])])
         for word, color in WORDS.get(query.legend, {}).items():
             panel.override_by_name(word, [_property("color", {"mode": "fixed", "fixedColor": color})])
     return panel
@@ -148,7 +156,7 @@ def columns(
     order = common.TableSortByFieldState(display_name=queries[0].legend, desc=True)
     cast(TableOptions, panel.build().options).sort_by = [order]
     if links:
-        panel.override_by_name(by, [_property("links", [{"title": link.title, "url": link.url} for link in links])])
+        panel.override_by_name(by, [_links(links)])
     for place, query in enumerate(queries):
         panel.with_target(_target(place, query).instant().format(PromQueryFormat.TABLE))
     return panel
@@ -216,6 +224,10 @@ def _annotation(severity: str, *, shown: bool) -> build.AnnotationQuery:
 
 def _property(name: str, value: object) -> dashboard.DynamicConfigValue:
     return dashboard.DynamicConfigValue(id_val=name, value=value)
+
+
+def _links(links: Sequence[Link]) -> dashboard.DynamicConfigValue:
+    return _property("links", [{"title": link.title, "url": link.url} for link in links])
 
 
 def _target(place: int, query: Query) -> prometheus.Dataquery:

@@ -10,6 +10,8 @@ from deploy.grafana.panels import SHARE, WORKER_UID, Board, Link, Panel, Step, b
 from deploy.grafana.queries import RANGE, Query, each_minute, increase, only, quantile, rate, recorded, series, total
 
 TO_RUNBOOK: Final = "${runbooks}/${__data.fields.alertname}.md"
+# A row's cells have no labels: here the worker is one of them.
+TO_WORKER: Final = "http://${__data.fields.instance}/ready"
 
 
 def board() -> Dashboard:
@@ -41,8 +43,9 @@ def _health() -> list[Panel]:
                 "fires: where it is missing, nobody evaluates the rules.", "alertname",
                 Query(alerts, "firing"), links=[Link("Runbook", TO_RUNBOOK)],
                 width=12, height=6),
-        columns("Workers", "Who runs which version.", "instance",
-                Query(f"max by (instance, version, python) ({series('compaction_build_info')})", "up"), width=12, height=6),
+        columns("Workers", "Who runs which version; a name leads to what it says at /ready, where that name is an address.",
+                "instance", Query(f"max by (instance, version, python) ({series('compaction_build_info')})", "up"),
+                links=[Link("This worker", TO_WORKER)], width=12, height=6),
     ]  # fmt: skip
 
 

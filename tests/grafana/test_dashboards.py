@@ -142,6 +142,29 @@ def test_what_a_cell_leads_to_is_there() -> None:
     assert "${runbooks}/${__data.fields.alertname}.md" in links
 
 
+def test_each_worker_leads_to_its_own_page() -> None:
+    """A curve by its label; a row, whose cells have none, by its column."""
+    links: dict[str, list[tuple[str, str]]] = {"timeseries": [], "table": []}
+    for panel in panels(BOARDS["compaction-worker"]):
+        asked = {target["refId"]: target for target in panel["targets"]}
+        by_worker = [ref for ref, target in asked.items() if target["legendFormat"] == "{{instance}}"]
+        if panel["title"] != "Workers" and not by_worker:
+            continue
+        found = [
+            (override["matcher"]["options"], link["url"])
+            for override in panel["fieldConfig"]["overrides"]
+            for each in override["properties"]
+            if each["id"] == "links"
+            for link in each["value"]
+        ]
+        if panel["type"] == "table":
+            assert found == [("instance", "http://${__data.fields.instance}/ready")]
+        else:
+            assert found == [(ref, "http://${__field.labels.instance}/ready") for ref in by_worker]
+        links[panel["type"]] += found
+    assert (len(links["timeseries"]), len(links["table"])) == (8, 1)
+
+
 @each_board
 def test_findings_are_marked_over_every_panel(board: Board) -> None:
     marks = {one["name"]: (one["enable"], one["iconColor"]) for one in board["annotations"]["list"]}
