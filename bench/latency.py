@@ -1,11 +1,13 @@
 """How long it takes from an event that is written to the finding that can be read.
 
     python -m bench.latency [--rate 1000 10000] [--seconds 20] [--orders]
+    python -m bench.latency --rolling [--rate 500]     two workers, restarted one after the other meanwhile
 
 One worker with all its input topics, events at a steady rate whether or not anybody keeps up, every fifth one the last of
 its session and with a fallback summary, which raises one alert. Time runs from the moment an event is handed to the
 producer to the moment its alert is in the hands of a consumer that reads committed records. Without `--orders` the checks
-only observe: exactly one finding for every fifth event; with it each alert has its order as well.
+only observe: exactly one finding for every fifth event; with it each alert has its order as well. With `--rolling` each worker
+gets a SIGTERM and is started again, as a deployment does it: the next one when this one is ready.
 
 The last line of stdout is one JSON object.
 """
@@ -21,6 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -123,6 +126,20 @@ async def receive(app: App, expected: int, read: dict[bytes, float], deadline: a
         await consumer.stop()
 
 
+async def roll(app: App, stack: AsyncExitStack, running: dict[str, Worker]) -> list[dict[str, float]]:
+    """Restart the workers one after the other."""
+    found = []
+    await asyncio.sleep(SETTLE_S + 1.0)
+    for name in running:
+        begun = time.monotonic()
+        await asyncio.to_thread(running[name].process.stop)
+        stopped = time.monotonic()
+        running[name] = await stack.enter_async_context(app.worker(name))
+        await running[name].ready()
+        found.append({"stopped_s": round(stopped - begun, 2), "ready_again_s": round(time.monotonic() - begun, 2)})
+    return found
+
+
 async def measure(app: App, worker: Worker, rate: int, seconds: float) -> dict[str, Any]:
     events = prepare(rate, SETTLE_S + seconds)
     raising = {encoded.key for _, encoded in events if b'"fallback"' in encoded.value}
@@ -133,9 +150,10 @@ async def measure(app: App, worker: Worker, rate: int, seconds: float) -> dict[s
     gc.freeze()
     receiver = asyncio.create_task(receive(app, len(raising), read, over))
     await worker.ready()
-    cpu, begun = worker.cpu_s, time.monotonic()
+    pid = worker.process.pid
+    cpu, begun = machine.cpu_s(pid), time.monotonic()
     behind = await send(app, events, sent)
-    busy = (worker.cpu_s - cpu) / (time.monotonic() - begun)
+    busy = (machine.cpu_s(pid) - cpu) / (time.monotonic() - begun) if worker.process.running else float("nan")
     await asyncio.wait([receiver], timeout=DRAIN_S)
     over.set()
     await receiver
@@ -160,10 +178,12 @@ async def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m bench.latency", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rate", nargs="+", type=int, default=[1_000, 10_000], metavar="EVENTS_PER_S")
+    parser.add_argument("--rate", nargs="+", type=int, metavar="EVENTS_PER_S")
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--orders", action="store_true", help="each alert with its order")
+    parser.add_argument("--rolling", action="store_true", help="two workers, restarted one after the other")
     given = parser.parse_args()
+    given.rate = given.rate or ([500] if given.rolling else [1_000, 10_000])
     rules = "" if given.orders else "[default]\nobserve = true\n"
     core, broker_core = machine.cores() or (None, None)
     document: dict[str, Any] = {"machine": machine.describe(), "orders": given.orders, "rates": []}
@@ -172,17 +192,24 @@ async def main() -> None:
             app = App(broker.address, core, rules=rules)
             await app.create()
             try:
-                async with app.worker() as worker:
-                    await worker.ready()
+                async with AsyncExitStack() as stack:
+                    names = ["one", "two"] if given.rolling else ["one"]
+                    running = {name: await stack.enter_async_context(app.worker(name)) for name in names}
+                    for worker in running.values():
+                        await worker.ready()
+                    rolling = asyncio.create_task(roll(app, stack, running)) if given.rolling else None
                     with machine.on_core(broker_core):
-                        found = await measure(app, worker, rate, given.seconds)
+                        found = await measure(app, running["one"], rate, given.seconds)
+                    if rolling is not None:
+                        found |= {"restarts": await rolling, "worker_cpu": None}
             finally:
                 await app.delete()
             document["rates"].append(found)
             print(
                 f"{rate:>7,} events/s: p50 {found['p50_ms']} ms, p99 {found['p99_ms']} ms, p99.9 {found['p999_ms']} ms, "
                 f"highest {found['highest_ms']} ms; {found['findings']} findings, {found['missing']} missing; "
-                f"worker {found['worker_cpu']:.0%} of its core, sender at most {found['sender_behind_ms']} ms behind",
+                + (f"restarts {found['restarts']}, " if given.rolling else f"worker {found['worker_cpu']:.0%} of its core, ")
+                + f"sender at most {found['sender_behind_ms']} ms behind",
                 file=sys.stderr,
             )
     print(json.dumps(document))
