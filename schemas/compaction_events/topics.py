@@ -23,7 +23,6 @@ class Topic(NamedTuple):
         about: What is in it.
         types: What its records are; none: records of any kind, as they came.
         retention_s: How long its records are kept.
-        append_time: Records carry the time at which the broker appended them, not one of their sender's.
     """
 
     name: str
@@ -31,20 +30,17 @@ class Topic(NamedTuple):
     about: str
     types: tuple[type[Fact], ...]
     retention_s: int
-    append_time: bool
 
 
-# Inputs carry append time, because deadlines and expiry count from it. No log is compacted: a consumer that was away
-# must see each alert raised and resolved, not the last word only.
-EVENTS = Topic("compaction.events", "agents", "What agents report.", EVENT_TYPES, 7 * _DAY_S, append_time=True)
-OUTCOMES = Topic("compaction.outcomes", "controllers", "Answers to orders.", OUTCOME_TYPES, 7 * _DAY_S, append_time=True)
-FINDINGS = Topic("compaction.findings", "the monitor", "Alerts and orders.", FINDING_TYPES, 30 * _DAY_S, append_time=False)
+# No log is compacted: a consumer that was away must see each alert raised and resolved, not the last word only.
+EVENTS = Topic("compaction.events", "agents", "What agents report.", EVENT_TYPES, 7 * _DAY_S)
+OUTCOMES = Topic("compaction.outcomes", "controllers", "Answers to orders.", OUTCOME_TYPES, 7 * _DAY_S)
+FINDINGS = Topic("compaction.findings", "the monitor", "Alerts and orders.", FINDING_TYPES, 30 * _DAY_S)
 DEAD_LETTERS = Topic(
     "compaction.dead-letters",
     "the monitor",
     "Records that break the contract, as they came, with the reason; what became of those replayed or dropped.",
     (),
     14 * _DAY_S,
-    append_time=False,
 )
 TOPICS = (EVENTS, OUTCOMES, FINDINGS, DEAD_LETTERS)

@@ -152,10 +152,6 @@ class TestTopics:
                 str(kept["retention.ms"]),
             )
 
-    def test_append_time_is_asked_for_where_the_table_has_it(self) -> None:
-        timed = {topic.name for topic in expected(app_id="x") if topic.config.get("message.timestamp.type") == "LogAppendTime"}
-        assert timed == {topic.name for topic in topics.TOPICS if topic.append_time}
-
     def test_every_type_has_one_topic(self) -> None:
         assert [model.model_fields["type"].default for topic in topics.TOPICS for model in topic.types] == list(TYPES)
 

@@ -42,8 +42,12 @@ async def test_two_at_once_create_each_topic_once(any_broker: Broker, app_id: st
         assert not topics.plan(wanted, await topics.read(admin, wanted))
 
 
-async def test_inputs_carry_append_time(any_broker: Broker, app_id: str, make_topics: MakeTopics) -> None:
+async def test_every_topic_carries_append_time(any_broker: Broker, app_id: str, make_topics: MakeTopics) -> None:
+    """Also where the writer's clock is hours ahead: Kafka refuses such a time where it is the sender's (INVALID_TIMESTAMP)."""
     made = await make_topics(any_broker, app_id)
+    ahead_ms = round(time.time() * 1000) + 10 * 3_600_000
     async with AIOKafkaProducer(bootstrap_servers=any_broker.address) as producer:
-        stored = await producer.send_and_wait(made[0].name, b"{}", timestamp_ms=1)
-    assert abs(stored.timestamp / 1000 - time.time()) < 60
+        for topic in made:
+            for time_ms in (1, ahead_ms):
+                stored = await producer.send_and_wait(topic.name, b"{}", key=b"key", timestamp_ms=time_ms)
+                assert abs(stored.timestamp / 1000 - time.time()) < 60, topic.name

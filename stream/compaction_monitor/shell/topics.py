@@ -112,15 +112,17 @@ def expected(
     retention: Retention = Retention(),
 ) -> tuple[Topic, ...]:
     """Every topic of one monitor: inputs, outputs, changelogs, in this order."""
-    append_time = {"message.timestamp.type": "LogAppendTime"}
-    configs = {name: _log(retention.events_s) | append_time for name in events}
-    configs[outcomes] = _log(retention.outcomes_s) | append_time
+    configs = {name: _log(retention.events_s) for name in events}
+    configs[outcomes] = _log(retention.outcomes_s)
     configs[findings] = _log(retention.findings_s)
     configs[dead_letters] = _log(retention.dead_letters_s)
     configs |= {changelog(app_id, table): _compacted(table) for table in TABLES}
     # With three copies a write waits for two, so that the loss of one broker neither stops the monitor nor loses a commit.
     durable = {"min.insync.replicas": "2"} if replication_factor >= 3 else {}
-    return tuple(Topic(name, partitions, replication_factor, config | durable) for name, config in configs.items())
+    # Deadlines and expiry count from the time at which the broker appended an input. In what a worker writes the broker
+    # would refuse any other time more than an hour ahead of its own: a clock that jumps would stop the partition.
+    common = {"message.timestamp.type": "LogAppendTime"} | durable
+    return tuple(Topic(name, partitions, replication_factor, config | common) for name, config in configs.items())
 
 
 def _log(retention_s: int) -> dict[str, str]:
