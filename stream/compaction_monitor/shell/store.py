@@ -120,15 +120,18 @@ class RocksStore:
         rows: list[tuple[bytes, bytes]] = []
         with self._told():
             found = self._db.iter()
-            found.seek(start)
-            while len(rows) < limit and found.valid():
-                key = found.key()
-                if key[:1] != prefix:
-                    return rows
-                rows.append((key[1:], found.value()))
-                found.next()
-            if len(rows) < limit:
-                found.status()  # the end, or a block that cannot be read: then it raises
+            try:
+                found.seek(start)
+                while len(rows) < limit and found.valid():
+                    key = found.key()
+                    if key[:1] != prefix:
+                        return rows
+                    rows.append((key[1:], found.value()))
+                    found.next()
+                if len(rows) < limit:
+                    found.status()  # the end, or a block that cannot be read: then it raises
+            finally:
+                del found  # a traceback would hold it, and it the lock of the database that is closed
         return rows
 
     def write(self, writes: Writes, offsets: Mapping[str, int]) -> None:
