@@ -59,7 +59,7 @@ async def make_topics(broker: str, app_id: str, partitions: int) -> None:
     changelogs = {topics.changelog(app_id, f"{table}-v1") for table in ("sessions", "checkpoints", "progress")}
     wanted = own_topics(app_id, partitions=partitions)
     assert changelogs <= {topic.name for topic in wanted}
-    made = [replace(topic, config=topic.config | QUICKLY) if topic.name in changelogs else topic for topic in wanted]
+    made = [replace(topic, config={**topic.config, **QUICKLY}) if topic.name in changelogs else topic for topic in wanted]
     async with topics.connect(bootstrap_servers=broker) as admin:
         await topics.apply(admin, made)
 

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,9 @@ from compaction_events.findings import AlertRaised, AlertResolved, Finding, Seve
 from compaction_monitor.cli.app import app
 from compaction_monitor.shell import topics
 from tests.e2e.alertmanagers import CONFIG, Alertmanager, ProgramMissingError, Receiver, configured, program
-from tests.e2e.brokers import Kafka, free_ports
+from tests.e2e.brokers import Kafka, free_ports, own_topics
 from tests.e2e.workers import WorkerProcess, committed
 
-MakeTopics = Callable[..., Awaitable[Sequence[topics.Topic]]]
 Eventually = Callable[..., Awaitable[Any]]
 PARTITIONS = 2
 NOW = datetime.now(UTC).replace(microsecond=0)
@@ -75,8 +75,12 @@ class Log:
 
 
 @pytest.fixture
-async def log(kafka_broker: Kafka, app_id: str, make_topics: MakeTopics) -> AsyncIterator[Log]:
-    await make_topics(kafka_broker, app_id, partitions=PARTITIONS)
+async def log(kafka_broker: Kafka, app_id: str) -> AsyncIterator[Log]:
+    # Findings carry the broker's time; here some have to be of long ago.
+    as_told = {"message.timestamp.type": "CreateTime"}
+    wanted = [replace(topic, config={**topic.config, **as_told}) for topic in own_topics(app_id, partitions=PARTITIONS)]
+    async with topics.connect(bootstrap_servers=kafka_broker.address) as admin:
+        await topics.apply(admin, wanted)
     producer = AIOKafkaProducer(bootstrap_servers=kafka_broker.address)
     await producer.start()
     try:
