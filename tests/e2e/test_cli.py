@@ -241,7 +241,8 @@ def test_missing_topics_are_named(embedded_broker: EmbeddedBroker, app_id: str, 
         Code.not_found,
         "",
         f"error: The broker lacks {app_id}.events, {app_id}.outcomes, or hides it from this client.\n"
-        "  next: Create what is missing: compaction-monitor topics apply; or grant its rights: compaction-monitor topics acls\n",
+        "  next: Create what is missing: compaction-monitor topics apply; "
+        "or grant its rights: compaction-monitor topics acls\n",
     )
     assert tool.run("watch").code == Code.not_found
     assert tool.run("worker", "--web-port", "0", "--store", "memory").code == Code.config
