@@ -44,11 +44,13 @@ def skip(reason: str) -> None:
 
 @pytest.mark.timeout(600)  # a minute and a half where nothing else runs
 @pytest.mark.parametrize("seed", [4])
-async def test_nothing_lost_nothing_doubled(broker: ProxiedKafka, app_id: str, tmp_path: Path, seed: int) -> None:
+async def test_nothing_lost_nothing_doubled(
+    broker: ProxiedKafka, app_id: str, tmp_path: Path, seed: int, caplog: pytest.LogCaptureFixture
+) -> None:
     """Each kind of fault once, over 10,000 events."""
     if os.geteuid() != 0 or faketime() is None:
         skip("a full disk needs root (it mounts a tmpfs), a clock that jumps needs libfaketime (Debian: faketime)")
-    logging.getLogger("compaction_events").setLevel(logging.CRITICAL)  # of orders that fail on purpose
+    caplog.set_level(logging.CRITICAL, "compaction_events")  # of orders that fail on purpose; for this test only
     plan = Plan(
         seed, events=10_000, sessions=100, kills=2, zombies=1, broker_restarts=1, scalings=1, full_disks=1, lost_stores=1,
         slow_brokers=1, clock_jumps=1, zombie_s=8.0,
