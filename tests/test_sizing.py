@@ -96,7 +96,11 @@ def test_an_event_is_no_larger_than_it_says_in_the_log_and_in_memory() -> None:
 
 
 def traced(make: Callable[[int], Any], count: int = 1_000) -> float:
-    """Bytes that one of many such objects takes."""
+    """Bytes that one of many such objects takes; of three times the least, because other threads take memory too."""
+    return min(_traced(make, count) for _ in range(3))
+
+
+def _traced(make: Callable[[int], Any], count: int) -> float:
     gc.collect()
     tracemalloc.start()
     try:

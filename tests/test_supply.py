@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
@@ -113,7 +114,9 @@ def test_the_image_installs_nothing_but_what_is_locked() -> None:
 
 def recipe(target: str, word: str) -> str:
     """The line of a target of make with this word, with the tools of this environment."""
-    shown = subprocess.run(["make", "--dry-run", target], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    # Not with what the make that may have started us was given (ARGS=…).
+    env = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKEOVERRIDES", "ARGS")}
+    shown = subprocess.run(["make", "--dry-run", target], cwd=ROOT, env=env, capture_output=True, text=True, check=True).stdout
     (line,) = [line for line in re.sub(r"\\\n\s*", "", shown).splitlines() if word in line]
     return re.sub(r"\S*bin/(python|uv)\b", lambda tool: shlex.quote(str(Path(sys.executable).with_name(tool[1]))), line)
 
