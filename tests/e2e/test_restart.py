@@ -68,7 +68,7 @@ def told(found: list[Published]) -> tuple[dict[str, list[str]], Counter[str]]:
     return alerts, orders
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 async def test_ended_in_the_middle_is_as_never_ended(
     embedded_broker: EmbeddedBroker,
     app_id: str,
@@ -92,7 +92,7 @@ async def test_ended_in_the_middle_is_as_never_ended(
             assert watch.total < EVENTS * 0.95, "the end came in the middle"
             struck.start()
         await load
-        await eventually(watch.at_the_end, 180, what="everything read")
+        await eventually(watch.at_the_end, 300, what="everything read")
 
     async def sent_again() -> bool:
         page = (await struck.get("/metrics"))[1].decode()
@@ -104,7 +104,7 @@ async def test_ended_in_the_middle_is_as_never_ended(
     monitors(whole).start()
     async with Watch(broker, whole, PARTITIONS) as watch:
         await feed(broker, judging.ready(facts, whole, PARTITIONS), watch)
-        await eventually(watch.at_the_end, 180, what="everything read")
+        await eventually(watch.at_the_end, 300, what="everything read")
 
     assert await judging.judge(broker, ended, PARTITIONS) == RIGHT
     found = [await judging.published(broker, app, PARTITIONS) for app in (ended, whole)]
