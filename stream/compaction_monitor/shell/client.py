@@ -165,8 +165,21 @@ async def findings(settings: Settings, *, from_start: bool, follow: bool = True)
         BrokerError: No broker answers, or the topic is missing.
     """
     await require_topics(settings, [settings.findings_topic])
+    async with reader(settings, settings.findings_topic) as consumer:
+        with translated(settings):
+            await position(consumer, from_start=from_start)
+        yield _read(settings, consumer, follow=follow)
+
+
+@asynccontextmanager
+async def reader(settings: Settings, topic: str) -> AsyncIterator[AIOKafkaConsumer]:
+    """A consumer of all of a topic's committed records, without a group.
+
+    Raises:
+        BrokerError: No broker answers, or it refused.
+    """
     consumer = AIOKafkaConsumer(
-        settings.findings_topic,
+        topic,
         isolation_level="read_committed",
         enable_auto_commit=False,
         auto_offset_reset="earliest",
@@ -176,13 +189,13 @@ async def findings(settings: Settings, *, from_start: bool, follow: bool = True)
     try:
         with translated(settings):
             await consumer.start()
-            await _position(consumer, from_start=from_start)
-        yield _read(settings, consumer, follow=follow)
+        yield consumer
     finally:
         await consumer.stop()
 
 
-async def _position(consumer: AIOKafkaConsumer, *, from_start: bool) -> None:
+async def position(consumer: AIOKafkaConsumer, *, from_start: bool) -> None:
+    """Go to the start or the end that the topic has now."""
     partitions = consumer.assignment()  # without a group: all
     if from_start:
         await consumer.seek_to_beginning(*partitions)

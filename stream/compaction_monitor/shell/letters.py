@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from compaction_monitor.dead_letters import Again, Letter, Name, Receipt, Settled, read, settled
-from compaction_monitor.shell.client import POLL_MS, require_topics, translated
+from compaction_monitor.shell.client import POLL_MS, position, reader, require_topics, translated
 from compaction_monitor.shell.settings import Settings
 
 OPEN = "open"
@@ -114,10 +114,7 @@ class Letters:
             By mark, what became of it; those that no worker has read in time are missing.
         """
         with translated(self._settings):
-            partitions = self._consumer.assignment()
-            await self._consumer.seek_to_end(*partitions)
-            for tp in partitions:  # a seek is lazy: only a position that was asked for is taken now
-                await self._consumer.position(tp)
+            await position(self._consumer, from_start=False)
         async with self._producer() as producer:
             with translated(self._settings):
                 sent = [
@@ -166,17 +163,5 @@ async def letters(settings: Settings) -> AsyncIterator[Letters]:
         BrokerError: No broker answers, or a topic is missing.
     """
     await require_topics(settings, [settings.dead_letters_topic, *settings.input_topics])
-    consumer = AIOKafkaConsumer(
-        settings.dead_letters_topic,
-        isolation_level="read_committed",
-        enable_auto_commit=False,
-        auto_offset_reset="earliest",
-        fetch_max_wait_ms=settings.fetch_wait_ms,
-        **settings.client_options(),
-    )
-    try:
-        with translated(settings):
-            await consumer.start()
+    async with reader(settings, settings.dead_letters_topic) as consumer:
         yield Letters(settings, consumer)
-    finally:
-        await consumer.stop()
