@@ -8,16 +8,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import pytest
-
+from tests.absent import skip_or_fail
 from tests.e2e.brokers import cache_dir
-
-
-def _unavailable(reason: str) -> None:
-    """Absent is a skip on a laptop; in CI it would be a green run that tested nothing."""
-    if os.environ.get("CI"):
-        pytest.fail(reason)
-    pytest.skip(reason)
 
 
 def _installed(package: Path) -> Path:
@@ -28,7 +20,7 @@ def _installed(package: Path) -> Path:
         return folder
     npm = shutil.which("npm")
     if npm is None:
-        _unavailable("There is no npm to install Node packages with")
+        skip_or_fail("There is no npm to install Node packages with")
     partial = folder.with_name(f"{folder.name}.{os.getpid()}")
     partial.mkdir(parents=True)
     (partial / "package.json").write_bytes(manifest)
@@ -37,7 +29,7 @@ def _installed(package: Path) -> Path:
     done = subprocess.run(command, cwd=partial, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         shutil.rmtree(partial)
-        _unavailable(f"npm could not install {package.parent.name}'s packages: {done.stderr[-500:]}")
+        skip_or_fail(f"npm could not install {package.parent.name}'s packages: {done.stderr[-500:]}")
     try:
         # Moved there whole at the end: an installation that was cut off leaves no half of it.
         partial.rename(folder)
@@ -49,7 +41,7 @@ def _installed(package: Path) -> Path:
 def prepared(source: Path, folder: Path) -> Path:
     """A folder to run scripts of `source` in: a copy of them beside the packages of their package.json."""
     if shutil.which("node") is None:
-        _unavailable("There is no Node (node) to run with")
+        skip_or_fail("There is no Node (node) to run with")
     packages = _installed(source / "package.json")
     place = folder / source.name
     shutil.copytree(source, place, ignore=shutil.ignore_patterns("node_modules"))

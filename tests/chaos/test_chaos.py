@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.absent import skip_or_fail
 from tests.chaos.parts import ProxiedKafka, faketime
 from tests.chaos.plan import Plan, is_right, report
 from tests.chaos.run import Run
@@ -31,15 +32,9 @@ def broker(tmp_path: Path) -> Iterator[ProxiedKafka]:
     try:
         made.start()
     except KafkaUnavailableError as unavailable:
-        skip(str(unavailable))
+        skip_or_fail(str(unavailable))
     yield made
     made.stop()
-
-
-def skip(reason: str) -> None:
-    if os.environ.get("CI"):
-        pytest.fail(reason)
-    pytest.skip(reason)
 
 
 @pytest.mark.timeout(600)  # a minute and a half where nothing else runs
@@ -49,7 +44,7 @@ async def test_nothing_lost_nothing_doubled(
 ) -> None:
     """Each kind of fault once, over 10,000 events."""
     if os.geteuid() != 0 or faketime() is None:
-        skip("a full disk needs root (it mounts a tmpfs), a clock that jumps needs libfaketime (Debian: faketime)")
+        skip_or_fail("a full disk needs root (it mounts a tmpfs), a clock that jumps needs libfaketime (Debian: faketime)")
     caplog.set_level(logging.CRITICAL, "compaction_events")  # of orders that fail on purpose; for this test only
     plan = Plan(
         seed, events=10_000, sessions=100, kills=2, zombies=1, broker_restarts=1, scalings=1, full_disks=1, lost_stores=1,

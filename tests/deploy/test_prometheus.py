@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import json
-import os
 import re
 import shlex
 import subprocess
@@ -24,6 +23,7 @@ from compaction_monitor.core import MonitorCore
 from compaction_monitor.rules import Rules
 from compaction_monitor.shell.app import make_app
 from compaction_monitor.shell.settings import Settings
+from tests.absent import skip_or_fail
 from tests.e2e.alertmanagers import ROOT, ProgramMissingError, program
 from tests.test_readme import PROGRAM, parsed
 
@@ -90,9 +90,7 @@ def promtool(*arguments: str, cwd: Path = ROOT) -> str:
     try:
         found = program("promtool")
     except ProgramMissingError as missing:
-        if os.environ.get("CI"):
-            pytest.fail(str(missing))
-        pytest.skip(str(missing))
+        skip_or_fail(str(missing))
     done = subprocess.run([found, *arguments], cwd=cwd, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

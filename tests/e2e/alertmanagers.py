@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -19,7 +18,7 @@ from urllib.request import Request, urlopen
 import yaml
 
 from compaction_monitor.shell.embedded import supervised
-from tests.e2e.brokers import free_ports
+from tests.e2e.brokers import Supervised, free_ports
 
 ROOT = Path(__file__).parents[2]
 CONFIG = ROOT / "deploy" / "alertmanager" / "alertmanager.yml"
@@ -88,7 +87,7 @@ def configured(receiver: str, timing: dict[str, str] = SOON) -> str:
     return yaml.safe_dump(config)
 
 
-class Alertmanager:
+class Alertmanager(Supervised):
     """One Alertmanager on 127.0.0.1; `with Alertmanager(folder, configured(url)) as alertmanager:`."""
 
     def __init__(self, folder: Path, config: str, port: int | None = None) -> None:
@@ -98,7 +97,6 @@ class Alertmanager:
         self._config.write_text(config, encoding="utf-8")
         self.port = port or free_ports(1)[0]
         self.url = f"http://127.0.0.1:{self.port}"
-        self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, timeout_s: float = 30.0) -> None:
         """Return once it answers.
@@ -116,20 +114,6 @@ class Alertmanager:
         if not wait_for(lambda: answers(f"{self.url}/-/ready"), timeout_s):
             self.stop()
             raise RuntimeError(f"Alertmanager did not start: {log_path.read_text(errors='replace')[-2000:]}")
-
-    def stop(self) -> None:
-        process, self._process = self._process, None
-        if process is not None:
-            assert process.stdin is not None
-            process.stdin.close()
-            process.wait()
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.stop()
 
     def alerts(self, *matchers: str) -> list[dict[str, Any]]:
         """The alerts that it holds to be open, by session and name."""

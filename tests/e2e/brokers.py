@@ -9,6 +9,7 @@ import socket
 import subprocess
 import time
 import uuid
+from abc import ABC, abstractmethod
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -102,7 +103,31 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
-class Kafka:
+class Supervised(ABC):
+    """A program that runs until its block ends, or this process does: see `supervised`."""
+
+    _process: subprocess.Popen[bytes] | None = None
+
+    @abstractmethod
+    def start(self) -> None:
+        """Return once it answers."""
+
+    def stop(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            assert process.stdin is not None
+            process.stdin.close()
+            process.wait()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+
+
+class Kafka(Supervised):
     """One broker (and controller) on 127.0.0.1; `with Kafka(folder) as broker: broker.address`."""
 
     def __init__(self, folder: Path, *, start_timeout_s: float = 60.0) -> None:
@@ -110,7 +135,6 @@ class Kafka:
         self.log_path = folder / "kafka.log"
         self._start_timeout_s = start_timeout_s
         self._port, self._controller = free_ports(2)
-        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def address(self) -> str:
@@ -138,21 +162,6 @@ class Kafka:
         except BaseException:
             self.stop()
             raise
-
-    def stop(self) -> None:
-        process, self._process = self._process, None
-        if process is None:
-            return
-        assert process.stdin is not None
-        process.stdin.close()
-        process.wait()
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.stop()
 
     def _java(self) -> list[str]:
         java = shutil.which("java")

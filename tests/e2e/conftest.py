@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from compaction_monitor.shell import topics
 from compaction_monitor.shell.embedded import EmbeddedBroker, EmbeddedBrokerError
+from tests.absent import skip_or_fail
 from tests.e2e.brokers import Broker, Kafka, KafkaUnavailableError, own_topics
 from tests.e2e.secured import SecuredKafka
 
@@ -27,13 +30,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(_MARKED_BY_FIXTURE[fixture])
 
 
-def _skip_or_fail(reason: str) -> None:
-    """Absent is a skip on a laptop; in CI it would be a green run that tested nothing."""
-    if os.environ.get("CI"):
-        pytest.fail(reason)
-    pytest.skip(reason)
-
-
 @pytest.fixture(scope="session")
 def embedded_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
     """The embedded broker: one worker with a fixed instance id per app."""
@@ -41,7 +37,7 @@ def embedded_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedd
     try:
         broker.start()
     except EmbeddedBrokerError as error:
-        _skip_or_fail(str(error))
+        skip_or_fail(str(error))
     yield broker
     broker.stop()
 
@@ -53,9 +49,20 @@ def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
     try:
         broker.start()
     except KafkaUnavailableError as unavailable:
-        _skip_or_fail(str(unavailable))
+        skip_or_fail(str(unavailable))
     yield broker
     broker.stop()
+
+
+@pytest.fixture
+def own_broker(kafka_broker: Kafka, tmp_path: Path) -> Iterator[Kafka]:
+    """A Kafka of the test's own, to be stopped or killed; the shared one is taken to skip where there is none to be had."""
+    broker = Kafka(tmp_path / "kafka")
+    broker.folder.mkdir()
+    with broker:
+        yield broker
+        if broker.pid is not None:
+            os.killpg(broker.pid, signal.SIGCONT)
 
 
 @pytest.fixture(scope="session")
@@ -65,7 +72,7 @@ def secured_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured
     try:
         broker.start()
     except KafkaUnavailableError as unavailable:
-        _skip_or_fail(str(unavailable))
+        skip_or_fail(str(unavailable))
     yield broker
     broker.stop()
 

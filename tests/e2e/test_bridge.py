@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
@@ -22,6 +21,7 @@ from compaction_events.facts import Basis
 from compaction_events.findings import AlertRaised, AlertResolved, Finding, Severity
 from compaction_monitor.cli.app import app
 from compaction_monitor.shell import topics
+from tests.absent import skip_or_fail
 from tests.e2e.alertmanagers import CONFIG, Alertmanager, ProgramMissingError, Receiver, configured, program
 from tests.e2e.brokers import Kafka, free_ports, own_topics
 from tests.e2e.workers import WorkerProcess, committed
@@ -38,9 +38,7 @@ def _programs() -> None:
         program("prometheus-alertmanager", "alertmanager")
         program("amtool")
     except ProgramMissingError as missing:
-        if os.environ.get("CI"):
-            pytest.fail(str(missing))
-        pytest.skip(str(missing))
+        skip_or_fail(str(missing))
 
 
 @pytest.fixture

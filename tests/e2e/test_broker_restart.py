@@ -5,30 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.e2e import workers
-from tests.e2e.brokers import Kafka, KafkaUnavailableError
+from tests.e2e.brokers import Kafka
 from tests.e2e.test_two_workers import send_slowly
 from tests.e2e.test_worker import PARTITIONS, Eventually, judge, keys_of
 from tests.e2e.workers import WorkerProcess
-
-
-@pytest.fixture
-def own_broker(kafka_broker: Kafka, tmp_path: Path) -> Iterator[Kafka]:
-    """One of this test's own; the shared one is taken to skip where there is none to be had."""
-    broker = Kafka(tmp_path / "kafka")
-    broker.folder.mkdir()
-    try:
-        broker.start()
-    except KafkaUnavailableError as unavailable:
-        pytest.skip(str(unavailable))
-    yield broker
-    broker.stop()
 
 
 async def test_killed_under_load(

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import os
 import re
 import shutil
 import signal
@@ -31,6 +30,7 @@ from compaction_monitor.shell import topics
 from compaction_monitor.shell.embedded import EmbeddedBroker
 from deploy.grafana.answers import Prometheus, answers, marks, panels
 from deploy.grafana.preview import EX_EMPTY, EX_UNREACHABLE
+from tests.absent import skip_or_fail
 from tests.e2e import judging, workers
 from tests.e2e.alertmanagers import ProgramMissingError
 from tests.e2e.brokers import free_ports, own_topics
@@ -91,9 +91,7 @@ def filled(embedded_broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFac
             asyncio.run(_fill(run))
             yield run
     except ProgramMissingError as missing:
-        if os.environ.get("CI"):
-            pytest.fail(str(missing))
-        pytest.skip(str(missing))
+        skip_or_fail(str(missing))
     finally:
         worker.kill()
 

@@ -14,7 +14,7 @@ import pytest
 
 from compaction_monitor.shell.embedded import EmbeddedBroker
 from tests.e2e import workers
-from tests.e2e.brokers import Kafka, KafkaUnavailableError
+from tests.e2e.brokers import Kafka
 from tests.e2e.workers import WorkerProcess
 
 PARTITIONS = 2
@@ -42,21 +42,6 @@ def new_worker(app_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     yield new
     for worker in made:
         worker.kill()
-
-
-@pytest.fixture
-def own_broker(kafka_broker: Kafka, tmp_path: Path) -> Iterator[Kafka]:
-    """One of this test's own, to be stopped; the shared one is taken to skip where there is none to be had."""
-    broker = Kafka(tmp_path / "kafka")
-    broker.folder.mkdir()
-    try:
-        broker.start()
-    except KafkaUnavailableError as unavailable:
-        pytest.skip(str(unavailable))
-    yield broker
-    assert broker.pid is not None
-    os.killpg(broker.pid, signal.SIGCONT)
-    broker.stop()
 
 
 async def put(broker: str, app_id: str, value: bytes) -> None:

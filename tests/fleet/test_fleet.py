@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.absent import skip_or_fail
 from tests.e2e.alertmanagers import ProgramMissingError, program
 from tests.e2e.brokers import KafkaUnavailableError, jars
 from tests.fleet.faults import short
@@ -28,9 +28,7 @@ def _programs() -> None:
         program("prometheus-alertmanager", "alertmanager")
         program("chromium")
     except (KafkaUnavailableError, ProgramMissingError) as missing:
-        if os.environ.get("CI"):
-            pytest.fail(str(missing))
-        pytest.skip(str(missing))
+        skip_or_fail(str(missing))
 
 
 @pytest.mark.kafka
