@@ -247,10 +247,14 @@ class FindingsConsumer:
     async def assigned(self, partitions: set[TopicPartition]) -> None:
         """With a group: from the committed position, and a little before it for what must be known."""
         self._not_taken = None
+        # The reader is at work meanwhile: from the committed position on it would take for new what was handled before.
+        self._consumer.pause(*partitions)
         try:
             await self._look_back(partitions)
         except Exception as error:  # noqa: BLE001 - the client would only log it: the next read raises it instead
             self._not_taken = why_denied(error) or error
+        finally:
+            self._consumer.resume(*partitions)
 
     async def _look_back(self, partitions: set[TopicPartition]) -> None:
         first = await self._consumer.beginning_offsets(partitions) if partitions else {}

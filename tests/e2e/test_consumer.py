@@ -116,6 +116,27 @@ async def test_a_later_run_goes_on(log: Log, app_id: str) -> None:
         assert findings.stats.repeats == 1
 
 
+async def test_nothing_is_read_while_the_partitions_are_looked_at(
+    log: Log, app_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker is slow to say what was committed: a repeat is known as one all the same."""
+    group = {"group_id": app_id, "group_instance_id": app_id}
+    await log.publish(alert(1), alert(2))
+    async with log.consumer(**group) as findings:
+        await some(findings, 2)
+    await log.publish(alert(2), alert(3))
+    committed = AIOKafkaConsumer.committed
+
+    async def slow(self: AIOKafkaConsumer, partition: TopicPartition) -> Any:
+        await asyncio.sleep(0.5)
+        return await committed(self, partition)
+
+    monkeypatch.setattr(AIOKafkaConsumer, "committed", slow)
+    async with log.consumer(**group) as findings:
+        assert ids(await some(findings, 1)) == ["alert-3"]
+        assert findings.stats == (1, 1, 0)
+
+
 async def test_what_a_run_died_of_comes_again(log: Log, app_id: str) -> None:
     group = {"group_id": app_id, "group_instance_id": app_id}
     await log.publish(alert(1), alert(2))

@@ -15,8 +15,8 @@ import pytest
 
 from compaction_events.findings import Alert, RemediationRequested
 from compaction_monitor.harness import Published
-from compaction_monitor.shell.embedded import EmbeddedBroker
 from tests.e2e import judging, workers
+from tests.e2e.brokers import Kafka
 from tests.e2e.fleet import CHECKS, STEADY, agent_of, fleet
 from tests.e2e.judging import RIGHT, Ready
 from tests.e2e.watch import Watch
@@ -30,14 +30,14 @@ Eventually = Callable[..., Awaitable[Any]]
 
 
 @pytest.fixture
-def monitors(embedded_broker: EmbeddedBroker, tmp_path: Path) -> Iterator[Callable[[str], Monitor]]:
+def monitors(kafka_broker: Kafka, tmp_path: Path) -> Iterator[Callable[[str], Monitor]]:
     checks = tmp_path / "checks.toml"
     checks.write_text(CHECKS)
     made: list[Monitor] = []
 
     def new(app_id: str) -> Monitor:
         settings = {"partitions": PARTITIONS, "fetch_max_bytes": 65536, "checks_file": checks}
-        made.append(Monitor(embedded_broker.address, app_id, tmp_path, app_id, **settings))
+        made.append(Monitor(kafka_broker.address, app_id, tmp_path, app_id, **settings))
         return made[-1]
 
     yield new
@@ -70,17 +70,17 @@ def told(found: list[Published]) -> tuple[dict[str, list[str]], Counter[str]]:
 
 @pytest.mark.timeout(900)
 async def test_ended_in_the_middle_is_as_never_ended(
-    embedded_broker: EmbeddedBroker,
+    kafka_broker: Kafka,
     app_id: str,
     make_topics: Callable[..., Awaitable[Any]],
     monitors: Callable[[str], Monitor],
     eventually: Eventually,
 ) -> None:
     """SIGTERM, then SIGKILL, each with a third of the log to go or more; the other run is left alone."""
-    broker, ended, whole = embedded_broker.address, app_id, f"{app_id}-whole"
+    broker, ended, whole = kafka_broker.address, app_id, f"{app_id}-whole"
     facts = fleet(EVENTS, SESSIONS)
     for app in (ended, whole):
-        await make_topics(embedded_broker, app, partitions=PARTITIONS)
+        await make_topics(kafka_broker, app, partitions=PARTITIONS)
     struck = monitors(ended)
     struck.start()
     async with Watch(broker, ended, PARTITIONS) as watch:

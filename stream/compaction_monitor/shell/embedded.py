@@ -2,7 +2,9 @@
 
 A convenience, and the only module that knows the binary; everything else gets `address` and treats it as any broker.
 The binary (noida-db, extra `[embedded]`) serves one worker on one machine: it keeps the log in memory, writes it to disk
-as it changes and at a clean stop, and never evicts a dead group member, so its workers need a fixed instance id.
+as it changes and at a clean stop, and never evicts a dead group member, so its workers need a fixed instance id. It tells
+who reads committed records of aborted transactions that ended before what is read; a client then drops what the same
+producer has committed since (`tests/e2e/test_embedded.py` has the case).
 
 Who stops it: the broker runs under a supervisor (this same file, run as a script) in a process group of its own, so that
 a Ctrl-C meant for the worker leaves the broker up while the worker finishes. The supervisor holds the read end of a
