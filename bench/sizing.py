@@ -43,13 +43,13 @@ class Figure(NamedTuple):
 
 
 MEASURED = {
-    "event_cpu_us": Figure(62.9, "µs", "CPU time of an event, the dearer load", "python -m bench (ours, 100000x1)"),
+    "event_cpu_us": Figure(72.0, "µs", "CPU time of an event, the dearer load", "python -m bench (ours, 100000x1)"),
     "event_bytes": Figure(720, "bytes", "a `round.completed` in the log, uncompressed", "tests/test_sizing.py"),
     "row_bytes": Figure(790, "bytes", "a session's row, window full", "python -m bench.cost --part state"),
     "changelog_bytes": Figure(835, "bytes", "that row in the changelog", "python -m bench.cost --part state"),
     "store_bytes": Figure(1080, "bytes", "that row on the worker's disk", "python -m bench.cost --part state"),
-    "rows_per_s": Figure(83_000, "rows/s", "recovery where the local store is lost", "python -m bench.cost --part recovery"),
-    "idle_mib": Figure(120, "MiB", "a worker that had nothing to recover", "python -m bench.cost --part recovery"),
+    "rows_per_s": Figure(98_000, "rows/s", "recovery where the local store is lost", "python -m bench.cost --part recovery"),
+    "idle_mib": Figure(185, "MiB", "a worker that had nothing to recover", "python -m bench.cost --part recovery"),
     "decoded_bytes": Figure(2_900, "bytes", "a session kept decoded", "tests/test_sizing.py"),
     "record_bytes": Figure(1_700, "bytes", "that event as a record in memory", "tests/test_sizing.py"),
     "node_bytes": Figure(788, "bytes", "a checkpoint's row, the largest", "python -m bench.tree"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from datetime import timedelta, timezone
 
 import pytest
@@ -12,7 +13,7 @@ from compaction_events import builders
 from compaction_events.codec import ce_id, decode, encode
 from compaction_events.examples import EXAMPLES
 from compaction_events.facts import Fact
-from compaction_events.ids import derived, finding_id, publication_id, text_hash
+from compaction_events.ids import NAMESPACE, derived, finding_id, publication_id, text_hash
 
 GOLDEN = {
     "session.started": "b3ca6513-676f-5a8c-a894-b99839491817",
@@ -33,6 +34,11 @@ GOLDEN = {
 @pytest.mark.parametrize("event", EXAMPLES, ids=lambda event: event.type)
 def test_golden(event: Fact) -> None:
     assert ce_id(event) == GOLDEN[event.type]
+
+
+@given(st.lists(st.text()))
+def test_it_is_the_standard_librarys_uuid5(parts: list[str]) -> None:
+    assert derived(*parts) == str(uuid.uuid5(NAMESPACE, "".join(f"{len(part)}:{part}" for part in parts)))
 
 
 def test_golden_parts() -> None:

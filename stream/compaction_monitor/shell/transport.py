@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 # Records (or KiB, where these are more) of one topic and partition handed out and not yet acknowledged; further ones stay
 # with aiokafka, which then also fetches less often from the other partitions. A count of batches would do that under many
 # small ones already.
-MAX_OUTSTANDING = 20_000
+MAX_OUTSTANDING = 5_000
 
 
 class Consumer(driver.Consumer):  # type: ignore[misc]  # faust is partly untyped
