@@ -1,12 +1,13 @@
 """A long time at a steady load: nothing may grow.
 
-    python -m bench.steady                            half an hour, 500 events a second, two workers
+    python -m bench.steady                            half an hour, 2,000 events a second, two workers
     python -m bench.steady --minutes 240 --rate 200   longer, on demand
 
 Sessions of 20 rounds, 50 side by side, each ended, then the next 50: alerts and orders open and close all the time. Every
 ten seconds: resident memory, open files and threads of the workers, records not yet committed, CPU. In the first half what
 is bounded fills up (write buffers, 2,000 decoded sessions a partition); what counts is the median of the third quarter
-against that of the last.
+against that of the last. RocksDB's write buffers fill up and are emptied every few minutes at this rate, at a lower one
+every quarter of an hour: run it longer then.
 
 The last line of stdout is one JSON object; exit 1 when something has grown.
 """
@@ -134,7 +135,7 @@ async def main() -> int:
         prog="python -m bench.steady", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--minutes", type=float, default=30.0)
-    parser.add_argument("--rate", type=int, default=500, metavar="EVENTS_PER_S")
+    parser.add_argument("--rate", type=int, default=2_000, metavar="EVENTS_PER_S")
     parser.add_argument("--workers", type=int, default=2)
     given = parser.parse_args()
     seconds = given.minutes * 60
