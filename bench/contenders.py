@@ -119,7 +119,10 @@ CONFLUENT = Contender(
     ("confluent-kafka==2.12.2", *_same("orjson")),
     ceiling=True,
 )
-ALL: Sequence[Contender] = (OURS, FAUST, QUIX, BYTEWAX, STREAMS, STREAMS_ONCE, AIOKAFKA, CONFLUENT)
+FUNCTIONS = Contender(
+    "functions-ceiling", "ceiling_functions", "process", "validation and fold as everyone calls them, in memory", ceiling=True
+)
+ALL: Sequence[Contender] = (OURS, FAUST, QUIX, BYTEWAX, STREAMS, STREAMS_ONCE, FUNCTIONS, AIOKAFKA, CONFLUENT)
 QUICK: Sequence[Contender] = (OURS, QUIX, FAUST, AIOKAFKA)
 
 

@@ -12,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.chaos.parts import ProxiedKafka, faketime
+from tests.chaos.parts import ProxiedKafka
 from tests.chaos.plan import Plan, is_right, report
 from tests.chaos.run import Run
 
@@ -27,15 +27,13 @@ def main() -> int:
     options.add_argument("--full-disks", type=int, default=0, help="no room for a worker's store (mounts a tmpfs: needs root)")
     options.add_argument("--lost-stores", type=int, default=0, help="a worker's store is deleted beneath it")
     options.add_argument("--slow-brokers", type=int, default=0, help="the workers' connections are slow, then cut")
-    options.add_argument("--clock-jumps", type=int, default=0, help="a worker's clock is set off (needs Debian's faketime)")
+    options.add_argument("--clock-jumps", type=int, default=0, help="a worker's wall clock is set off")
     options.add_argument("--events", type=int, help="5,000 for each fault unless told")
     options.add_argument("--seed", type=int, default=random.randrange(10**6))
     chosen = vars(options.parse_args())
     told, seed = chosen.pop("events"), chosen.pop("seed")
     events = told or max(20_000, 5_000 * sum(chosen.values()))
     plan = Plan(seed, events, max(100, events // 200), **chosen)
-    if plan.clock_jumps and faketime() is None:
-        options.error("--clock-jumps needs libfaketime (Debian: apt install faketime)")
     for name in ("aiokafka", "compaction_events"):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # of brokers that are being restarted, and orders that fail
     print(f"seed {plan.seed}", flush=True)

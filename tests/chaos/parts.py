@@ -64,11 +64,6 @@ async def make_topics(broker: str, app_id: str, partitions: int) -> None:
         await topics.apply(admin, made)
 
 
-def faketime() -> Path | None:
-    """The library that moves a process's clock (Debian: faketime)."""
-    return next(iter(sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))), None)
-
-
 class Kept(NamedTuple):
     """What a local store holds: how far it follows the sessions' changelog, and (table, key, row)."""
 
@@ -88,15 +83,15 @@ class Machine(Monitor):
 
     def move_clock(self, seconds: int) -> None:
         """Its clock is so far off from now on; processes started later too."""
-        self._clock.write_text(f"{seconds:+d}\n")
+        moved = self._clock.with_suffix(".new")
+        moved.write_text(str(seconds))
+        moved.replace(self._clock)  # it is read at any moment
 
-    def with_clock(self, library: Path) -> None:
+    def with_clock(self) -> None:
         """Give it one; before it is started."""
         self.move_clock(0)
-        self._environment |= {
-            "LD_PRELOAD": str(library), "FAKETIME_TIMESTAMP_FILE": str(self._clock), "FAKETIME_CACHE_DURATION": "1",
-            "FAKETIME_DONT_FAKE_MONOTONIC": "1", "NO_FAKE_STAT": "1",
-        }  # fmt: skip
+        self.command = ("tests.chaos.clock", "worker")
+        self._environment["CHAOS_CLOCK"] = str(self._clock)
 
     def with_disk(self) -> None:
         """A small file system for its data; needs root.

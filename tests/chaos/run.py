@@ -21,7 +21,7 @@ from typing import Any, Final
 from compaction_monitor.partitioner import partition_of
 from compaction_monitor.shell import topics
 from tests.chaos.load import load
-from tests.chaos.parts import Machine, Obeying, ProxiedKafka, faketime, make_topics
+from tests.chaos.parts import Machine, Obeying, ProxiedKafka, make_topics
 from tests.chaos.plan import Outcome, Plan
 from tests.chaos.proxy import Proxy
 from tests.e2e import judging, workers
@@ -76,12 +76,11 @@ class Run:
                 worker.dispose()
 
     def _equip(self) -> None:
-        library = faketime() if self.plan.clock_jumps else None
         for worker in self.workers:
             if self.plan.full_disks:
                 worker.with_disk()
-            if library is not None:
-                worker.with_clock(library)
+            if self.plan.clock_jumps:
+                worker.with_clock()
 
     async def _strike_under(self, log: Sequence[Ready]) -> None:
         for worker in self._up:
