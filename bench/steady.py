@@ -1,13 +1,14 @@
 """A long time at a steady load: nothing may grow.
 
-    python -m bench.steady                            half an hour, 2,000 events a second, two workers
+    python -m bench.steady                            half an hour, 1,000 events a second, two workers
     python -m bench.steady --minutes 240 --rate 200   longer, on demand
 
 Sessions of 20 rounds, 50 side by side, each ended, then the next 50: alerts and orders open and close all the time. Every
 ten seconds: resident memory, open files and threads of the workers, records not yet committed, CPU. In the first half what
 is bounded fills up (write buffers, 2,000 decoded sessions a partition); what counts is the median of the third quarter
 against that of the last. RocksDB's write buffers fill up and are emptied every few minutes at this rate, at a lower one
-every quarter of an hour: run it longer then.
+every quarter of an hour: run it longer then. Its block cache is as small as can be: at the size that is usual it goes on
+filling up for as long as there are new sessions, half an hour and more, up to `store_cache_mb`.
 
 The last line of stdout is one JSON object; exit 1 when something has grown.
 """
@@ -44,6 +45,7 @@ ROUNDS = 20
 SLICE_S = 0.05
 SAMPLE_S = 10.0
 RSS_TOLERANCE = 1.05
+CACHE_MB = 8
 FEW = 3  # files or threads more: RocksDB opens and closes tables all the time
 
 
@@ -75,7 +77,7 @@ async def send(app: App, rate: int, seconds: float) -> int:
     try:
         while (now := time.monotonic() - begun) < seconds:
             under_way = []
-            for _ in range(int(now * rate) - sent):
+            for _ in range(min(int(now * rate) - sent, rate)):  # behind: no more than a second's at once
                 found = next(waiting)
                 partition = partition_of(found.key, app.partitions)
                 value, headers = found.value, found.headers
@@ -135,7 +137,7 @@ async def main() -> int:
         prog="python -m bench.steady", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--minutes", type=float, default=30.0)
-    parser.add_argument("--rate", type=int, default=2_000, metavar="EVENTS_PER_S")
+    parser.add_argument("--rate", type=int, default=1_000, metavar="EVENTS_PER_S")
     parser.add_argument("--workers", type=int, default=2)
     given = parser.parse_args()
     seconds = given.minutes * 60
@@ -144,7 +146,10 @@ async def main() -> int:
         await app.create()
         try:
             async with AsyncExitStack() as stack:
-                workers = [await stack.enter_async_context(app.worker(f"worker-{n}")) for n in range(given.workers)]
+                workers = [
+                    await stack.enter_async_context(app.worker(f"worker-{n}", store_cache_mb=CACHE_MB))
+                    for n in range(given.workers)
+                ]
                 for worker in workers:
                     await worker.ready()
                 watching = asyncio.create_task(watch(workers, seconds))
