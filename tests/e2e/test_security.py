@@ -6,10 +6,11 @@ Passwords (SCRAM-SHA-512) and client certificates, both over TLS. What does not 
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import signal
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -48,6 +49,17 @@ BOUND_S = 20
 TOPICS = {name: f"{APP}.{name}" for name in ("events", "outcomes", "findings", "dead-letters")}
 NAMES = {f"{name.replace('-', '_')}_topic" if name != "events" else "events_topics": topic for name, topic in TOPICS.items()}
 WRONG = "wrong-password-of-nobody"
+
+
+# aiokafka leaves the socket of a connection that was refused to the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed (transport|<socket):ResourceWarning")
+
+
+@pytest.fixture(autouse=True)
+def _collected() -> Iterator[None]:
+    """What a test has left is collected with it, not in the middle of another one, which would fail for it."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture(scope="module")
