@@ -58,8 +58,8 @@ MEASURED = {
 STORE_CACHE_MIB = 64  # setting store_cache_mb
 MEMTABLES_MIB = 2 * 8  # of RocksDB, for each partition
 CHECKPOINTS_MIB = 15 * CACHED_BYTES / MIB  # rows kept decoded, for each partition whose sessions have checkpoints
-# What Python's allocator holds beyond the sum: a worker of eight partitions with a backlog was seen at 741 MiB
-# (`python -m bench.cost --part state --sessions 2500000`), where the sum says 630.
+# What Python's allocator holds beyond the sum: a worker of eight partitions with a backlog was seen at 518 MiB
+# (`python -m bench.cost --part state`), where the sum says 505; with four times the records read ahead at 741, for 630.
 ALLOCATOR = 1.2
 
 

@@ -3,31 +3,18 @@
 from __future__ import annotations
 
 import uvloop
-from aiokafka import AIOKafkaConsumer
-from aiokafka.structs import ConsumerRecord
 
 from bench.jobs.job import Job
 from bench.jobs.marks import Marks, Task, mark
 from compaction_monitor.state.session import Session
-
-
-async def read(task: Task) -> list[ConsumerRecord]:
-    """The whole input."""
-    consumer = AIOKafkaConsumer(task.topic, bootstrap_servers=task.broker, auto_offset_reset="earliest")
-    await consumer.start()
-    found: list[ConsumerRecord] = []
-    while len(found) < task.records:
-        for records in (await consumer.getmany(timeout_ms=100)).values():
-            found += records
-    await consumer.stop()
-    return found
+from tests.e2e.workers import read_all
 
 
 def main() -> None:
     task = Task.given()
     job, marks = Job(), Marks(task.records)
     sessions: dict[bytes | None, Session | None] = {}
-    records = uvloop.run(read(task))
+    records = uvloop.run(read_all(task.broker, task.topic, task.partitions))
     marks.before()
     for record in records:
         session = sessions.get(record.key)

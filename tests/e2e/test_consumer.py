@@ -128,7 +128,7 @@ async def test_nothing_is_read_while_the_partitions_are_looked_at(
     committed = AIOKafkaConsumer.committed
 
     async def slow(self: AIOKafkaConsumer, partition: TopicPartition) -> Any:
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(0.5)  # the fault itself
         return await committed(self, partition)
 
     monkeypatch.setattr(AIOKafkaConsumer, "committed", slow)
