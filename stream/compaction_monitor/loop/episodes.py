@@ -23,8 +23,8 @@ from compaction_monitor.state.session import OpenAlert
 def judge(step: Step, event: RoundCompleted) -> None:
     """Run every round check on the round that was just added to the session, and publish what follows."""
     verdicts, holding = _verdicts(step, event)
-    open_before = {alert.check for alert in step.session.alerts}
-    for alert in step.session.alerts:
+    before = step.session.alerts
+    for alert in before:
         if alert.check in CHECKS:
             _close(step, event, alert, verdicts.get(alert.check))
         elif alert.check in step.rules.off:
@@ -33,7 +33,7 @@ def judge(step: Step, event: RoundCompleted) -> None:
     if not holding or event.cause != "compaction":
         return
     for check in holding:
-        if not _outranked(check, open_before | {alert.check for alert in step.session.alerts}):
+        if not _outranked(check, {alert.check for alert in (*before, *step.session.alerts)}):
             _open(step, event, check, verdicts[check])
 
 
