@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple
 
 from compaction_events.codec import decode, encode
@@ -34,6 +35,7 @@ SWEEP_ROWS = 200
 # A tick is computed without a pause and is one transaction, and a silent session can have thousands of checkpoints: once
 # it has written so many rows the sweep goes on with the next tick.
 SWEEP_WRITES = 5_000
+DUE_SESSIONS = 1_000  # likewise: after a long time without a commit, the orders of a whole fleet can be due at once
 _EVENTS = frozenset(EVENT_TYPES)
 _OUTCOMES = frozenset(OUTCOME_TYPES)
 
@@ -127,7 +129,8 @@ class MonitorPartition:
     def tick(self, now_ms: int) -> Effects:
         """Order deadlines, and a share of the sweep: each tick looks at the next rows for silent sessions."""
         batch = _Batch(self)
-        for key in [key for key, due_ms in self._due.items() if due_ms <= now_ms]:
+        due = (key for key, due_ms in self._due.items() if due_ms <= now_ms)
+        for key in list(islice(due, DUE_SESSIONS)):
             session = batch.session(key)
             if session is not None:
                 with batch.rows_checked(key):

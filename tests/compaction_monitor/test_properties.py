@@ -18,6 +18,7 @@ from compaction_events.facts import (
     CheckpointWritten,
     Fact,
     PropositionMissed,
+    PropositionStated,
     RemediationAcknowledged,
 )
 from compaction_events.findings import (
@@ -111,14 +112,18 @@ class TestLog:
 
 
 def nothing_ahead(log: Iterable[Fact]) -> list[Fact]:
-    """Without facts about a node that is not known yet: those are counted, and mean something only when told again."""
+    """Without facts about a node or a proposition that is not known yet: they mean something only when told again."""
     known: set[tuple[str, str]] = set()
     kept: list[Fact] = []
     for fact in log:
         ahead = False
         match fact:
-            case CheckpointRegenerated(trial_number=int()) | PropositionMissed():
+            case PropositionMissed():
+                ahead = not {(fact.session_id, fact.node_id), (fact.session_id, fact.proposition)} <= known
+            case CheckpointRegenerated(trial_number=int()):
                 ahead = (fact.session_id, fact.node_id) not in known
+            case PropositionStated():
+                known.add((fact.session_id, fact.proposition))
             case CheckpointWritten() | CheckpointRegenerated():
                 known.add((fact.session_id, fact.node_id))
         if not ahead:

@@ -86,3 +86,14 @@ def test_of_a_batch_each_session_has_its_own_rows_alone() -> None:
     for name in NAMES:
         batch.expire(row_key(name))
     assert {name: len(batch.tree(row_key(name)).written) for name in NAMES} == dict.fromkeys(NAMES, ROWS - 1)
+
+
+def test_orders_that_are_due_at_once_are_seen_to_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a long time without a commit: a tick is computed without a pause."""
+    monkeypatch.setattr(core, "DUE_SESSIONS", 4)
+    monitor = grown()
+    expired = []
+    for _ in range(3):
+        monitor.tick(at(180))
+        expired.append(monitor.counts["orders_ended", "recompact", "expired"])
+    assert expired == [4, 6, 6]

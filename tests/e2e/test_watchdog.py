@@ -138,6 +138,12 @@ class TestStuck:
         worker = new_worker(own_broker.address)
         worker.start()
         await eventually(worker.ready, 40, what="/ready")
+
+        async def settled() -> bool:
+            reached = await workers.progress(own_broker.address, app_id, PARTITIONS, f"{app_id}.events")
+            return len(reached) == PARTITIONS
+
+        await eventually(settled, 40, what="where each partition goes on", every_s=0.2)
         assert own_broker.pid is not None
         os.killpg(own_broker.pid, signal.SIGSTOP)
 

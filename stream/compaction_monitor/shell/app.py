@@ -164,7 +164,7 @@ def _watch(app: WorkerApp) -> None:
         return {(phase,): float(phase == app.owned.phase) for phase in PHASES}
 
     watch = app.metrics.watch
-    watch("lag_records", "Input records not yet committed.", ("topic", "partition"), lag)
+    watch("lag_records", "Input records not yet committed, up to the end that the last fetch saw.", ("topic", "partition"), lag)
     watch(
         "watermark_timestamp_seconds", "Append time of the latest record committed since the assignment.", ("partition",),
         watermarks,

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
+from time import perf_counter
 from typing import Any
 
 import orjson
@@ -194,7 +195,8 @@ class Lane:
             while self.open:
                 if self._loop.time() >= self._tick_at:
                     await self._tick()
-                elif self._waiting:
+                # After a tick too: one that takes longer than the time to the next would hold up the records for ever.
+                if self._waiting:
                     await self._step()
                 else:
                     await self._sleep()
@@ -238,7 +240,7 @@ class Lane:
             batch, topic = message.value, message.topic
             at = ends.get(topic, self.expected[topic])
             if batch.lineage != self._consumer.lineage(message.tp):
-                self._waiting.popleft()  # rewound since
+                self._consumer.discard(self._waiting.popleft())  # rewound since
                 continue
             if batch.start > at or batch.faults:
                 break
@@ -301,20 +303,25 @@ class Lane:
     async def _apply(self, records: list[Any], ends: dict[str, int], fault: str | None) -> bool:
         begun = self._loop.time()
         while self.open:
-            self._queued = True
-            async with self._turns:
-                self._queued = False
-                effects = self._compute(records, fault)
-                await asyncio.sleep(0)  # still its turn: of all lanes one computes, then everything else has a turn
-            if await self._commit(effects, ends):
+            effects = await self._in_turn(lambda: self._compute(records, fault))
+            if effects is not None and await self._commit(effects, ends):
                 self._measure(records, effects, begun, fault)
                 return True
         return False
 
+    async def _in_turn(self, compute: Callable[[], Effects]) -> Effects | None:
+        """Compute when no other lane does; None when the lane was closed meanwhile."""
+        self._queued = True
+        async with self._turns:
+            self._queued = False
+            effects = compute() if self.open else None
+            await asyncio.sleep(0)  # still its turn: of all lanes one computes, then everything else has a turn
+        return effects
+
     def _compute(self, records: list[Any], fault: str | None) -> Effects:
-        begun = self._loop.time()
+        begun = perf_counter()  # the loop's clock may have whole milliseconds, and many a batch takes less
         effects = self._core.apply(records) if fault is None else self._core.undecodable(records, fault)
-        self._record_s += ((self._loop.time() - begun) / len(records) - self._record_s) / 2
+        self._record_s += ((perf_counter() - begun) / len(records) - self._record_s) / 2
         return effects
 
     def _measure(self, records: list[Any], effects: Effects, begun: float, fault: str | None) -> None:
@@ -373,15 +380,28 @@ class Lane:
 
     async def _tick(self) -> None:
         self._tick_at = self._loop.time() + self._settings.tick_s
+        self._store.keep_young()
         await self._look_for_holes()
         if not self.open or any(self.expected[topic] < end for topic, end in self._ticks_from.items()):
             return
-        effects = self._core.tick(time.time_ns() // 1_000_000)
-        if effects:
-            await self._commit(effects, {})  # when aborted, the next tick computes it again
+        effects = await self._in_turn(lambda: self._core.tick(time.time_ns() // 1_000_000))
+        if effects is None:
+            return
+        moved = self._moved()
+        if effects or moved:
+            await self._commit(effects, moved)  # when aborted, the next tick computes it again
         else:
             self._core.committed(effects)
             self._metrics.add(effects)
+
+    def _moved(self) -> dict[str, int]:
+        """Where to go on, of the inputs whose rows do not say so: nothing but markers was read, or the log begins later.
+
+        Without it what was lost would be counted again by the next owner, and a log that was accepted while it was empty
+        would be read from the old one's position.
+        """
+        rows = {topic: self._store.get(PROGRESS, topic.encode()) for topic in self.expected}
+        return {topic: at for topic, at in self.expected.items() if rows[topic] != encode_progress(at)}
 
     async def _look_for_holes(self) -> None:
         """A batch dropped at the end of a log has no next one that would show the hole: the position shows it."""

@@ -53,7 +53,7 @@ class Ownership:
         self._outlets, self._consumer, self._end_process = outlets, consumer, end_process
         self._transactors: dict[int, Transactor] = {}
         self._turns = Turns()
-        self._epoch = 0
+        self._epoch = self._claimed = 0
         self._held = ""
         self._close_timeout_s = min(3.0, settings.shutdown_timeout_s / 2)
 
@@ -66,6 +66,7 @@ class Ownership:
             KafkaError: They refuse.
         """
         self.phase = "recovering"
+        self._claimed = self._epoch
         self._metrics.recovery_started()
         await self._release()
         wanted = {partition: self._transactor(partition) for partition in {tp.partition for tp in changelogs}}
@@ -115,7 +116,10 @@ class Ownership:
         Returns:
             False when the assignment has changed meanwhile, or the worker refuses to go on.
         """
-        epoch = self._epoch
+        if self._claimed != self._epoch:
+            # Closed since the claim, for a rebalance whose assignment is not there yet: until then the consumer still says
+            # the old one, and lanes that are opened for it would never be closed.
+            return False
         assigned = self._consumer().assignment()
         partitions = sorted({tp.partition for tp in assigned})
         inputs = [TP(topic, partition) for partition in partitions for topic in self._settings.input_topics]
@@ -126,7 +130,7 @@ class Ownership:
             return False
         starts = await self._consumer().earliest_offsets(*inputs) if inputs else {}
         ends = await self._consumer().highwaters(*inputs) if inputs else {}
-        if epoch != self._epoch:
+        if self._claimed != self._epoch:
             return False
         try:
             for partition in partitions:
@@ -229,8 +233,10 @@ class Ownership:
         """Stop for good."""
         await self.close()
         self.phase = "stopping"
-        await self._release()
-        self._stores.close()
+        try:
+            await self._release()
+        finally:
+            self._stores.close()
 
     async def _release(self) -> None:
         transactors, self._transactors = self._transactors, {}

@@ -26,10 +26,13 @@ from compaction_monitor.state.session import StateError
 log = logging.getLogger(__name__)
 
 # A tombstone leaves a compacted changelog 24 h after it was written (Kafka's delete.retention.ms); a store that was
-# away longer could keep a row whose deletion it never saw, so it is thrown away well before.
+# away longer could keep a row whose deletion it never saw, so it is thrown away well before. Away is since it was last in
+# step with the changelog, or begun: a recovery that did not come to its end does not count.
 MAX_AWAY_S = 12 * 3600.0
+YOUNG_S = 600.0
 _PREFIX = {table: bytes([index + 1]) for index, table in enumerate(TABLES)}
 _OFFSETS = b"\x00"
+_IN_STEP = _OFFSETS + b"in step"
 _DAMAGED = "DAMAGED"
 
 Writes = Mapping[str, Mapping[bytes, bytes | None]]
@@ -57,6 +60,10 @@ class PartitionStore(Protocol):
         ...
 
     def offset(self, table: str) -> int | None: ...
+    def keep_young(self) -> None:
+        """Its owner says, now and then, that it is in step with the changelogs; see `MAX_AWAY_S`."""
+        ...
+
     def rows(self) -> int:
         """How many rows it holds, perhaps estimated."""
         ...
@@ -72,11 +79,19 @@ class RocksStore:
     """Rows in RocksDB, below `path`. Not synced to disk at each batch: a lost tail is read from the changelog again."""
 
     def __init__(self, path: Path, cache: Cache) -> None:
-        if _away_s(path) > MAX_AWAY_S or (path / _DAMAGED).exists():
+        if (path / _DAMAGED).exists():
             shutil.rmtree(path, ignore_errors=True)
         self._path = path
+        self._young_at = 0.0
         with self._told():
             self._db = self._opened(cache)
+            in_step = self._db.get(_IN_STEP)
+            if in_step is not None and time.time() - int(in_step) > MAX_AWAY_S:
+                self._db.close()
+                shutil.rmtree(path)
+                self._db, in_step = self._opened(cache), None
+        if in_step is None:
+            self.keep_young()
 
     def _opened(self, cache: Cache) -> Rdict:
         self._path.mkdir(parents=True, exist_ok=True)
@@ -158,6 +173,13 @@ class RocksStore:
             value = self._db.get(_OFFSETS + _PREFIX[table])
         return None if value is None else int(value)
 
+    def keep_young(self) -> None:
+        now = time.time()
+        if not 0 <= now - self._young_at < YOUNG_S:
+            self._young_at = now
+            with self._told():
+                self._db.put(_IN_STEP, b"%d" % now)
+
     def rows(self) -> int:
         # An estimate: counting would cost a read of everything.
         return int(self._db.property_int_value("rocksdb.estimate-num-keys") or 0)
@@ -212,6 +234,9 @@ class MemoryStore:
     def offset(self, table: str) -> int | None:
         return self._reached.get(table)
 
+    def keep_young(self) -> None:
+        return  # it is never away
+
     def rows(self) -> int:
         return sum(len(rows) for rows in self._rows.values())
 
@@ -252,12 +277,6 @@ class Stores:
 
     def opened(self) -> Mapping[int, PartitionStore]:
         return self._open
-
-
-def _away_s(path: Path) -> float:
-    """Seconds since anything was written below `path`."""
-    written = [entry.stat().st_mtime for entry in path.iterdir()] if path.is_dir() else []
-    return time.time() - max(written) if written else 0.0
 
 
 def _options(cache: Cache) -> Options:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
@@ -47,18 +46,20 @@ class Transactor:
     ) -> None:
         self._partition = partition
         self._timeout_s = timeout_s
-        self._producer = AIOKafkaProducer(
+        self._options = {
             **options,
-            transactional_id=transactional_id,
-            transaction_timeout_ms=int(timeout_s * 1000),
-            request_timeout_ms=int(request_s * 1000),
+            "transactional_id": transactional_id,
+            "transaction_timeout_ms": int(timeout_s * 1000),
+            "request_timeout_ms": int(request_s * 1000),
             # We batch ourselves: a batch is complete when it is handed over.
-            linger_ms=0,
-            max_batch_size=MAX_BATCH_BYTES,
-            max_request_size=MAX_BATCH_BYTES,
+            "linger_ms": 0,
+            "max_batch_size": MAX_BATCH_BYTES,
+            "max_request_size": MAX_BATCH_BYTES,
             # Between a commit and its markers the broker answers "concurrent transactions"; 100 ms is long to wait then.
-            retry_backoff_ms=20,
-        )
+            "retry_backoff_ms": 20,
+        }
+        self._producer = AIOKafkaProducer(**self._options)
+        self._stopped = False
 
     async def start(self) -> None:
         """Fence earlier owners; returns when their last transaction has ended.
@@ -66,6 +67,8 @@ class Transactor:
         Raises:
             KafkaError: No broker answers, or it refuses the transactional id.
         """
+        if self._stopped:  # aiokafka's producer could be started again, but after that never be stopped
+            self._producer, self._stopped = AIOKafkaProducer(**self._options), False
         try:
             await self._producer.start()
         except BaseException:
@@ -74,6 +77,7 @@ class Transactor:
 
     async def stop(self) -> None:
         """Let go of the connections. An open transaction is left to the next owner, who aborts it."""
+        self._stopped = True
         try:
             async with asyncio.timeout(2.0):
                 await self._producer.stop()
@@ -164,5 +168,11 @@ class Transactor:
 
 async def stop_all(transactors: Iterable[Transactor]) -> None:
     """Stop them side by side; each is bounded."""
-    with suppress(asyncio.CancelledError):
+    try:
         await asyncio.gather(*(transactor.stop() for transactor in transactors))
+    except asyncio.CancelledError:
+        # The client cancels its own tasks and waits for them, which can look like this from here. If it is we who are
+        # cancelled, a claim must not go on for an assignment that is no more.
+        current = asyncio.current_task()
+        if current is not None and current.cancelling():
+            raise

@@ -128,13 +128,23 @@ class Consumer(driver.Consumer):  # type: ignore[misc]  # faust is partly untype
         if message.acked:
             return False
         message.acked = True
-        self._unacked_messages.discard(message)
-        waiting = self._outstanding.get(message.tp)
-        if waiting is not None and message in waiting:
-            waiting.remove(message)
+        if self.discard(message):
             self._acknowledged[message.tp] = message.offset + 1
-            self._room.set()
         notify(self._waiting_for_ack)
+        return True
+
+    def discard(self, message: ConsumerMessage) -> bool:
+        """Forget one message, as if it had not been handed out; `drop` cannot where a rewind came before that.
+
+        Returns:
+            Whether it was still known.
+        """
+        self._unacked_messages.discard(message)
+        waiting = self._outstanding.get(message.tp, [])
+        if message not in waiting:
+            return False
+        waiting.remove(message)
+        self._room.set()
         return True
 
     async def force_commit(self, topics: Any = None, start_new_transaction: bool = True) -> bool:

@@ -42,7 +42,7 @@ EX_UNAVAILABLE = 69
 HEARTBEAT_S = 0.5
 PROBE_S = 5.0
 LAST_WORDS_S = 1.0
-GC_OBJECTS = 50_000
+GC_OBJECTS = 200_000
 
 
 def _end(code: int, reason: str) -> None:

@@ -16,12 +16,12 @@ from faust.types import TP
 from compaction_events.builders import SESSION, at, completed, started
 from compaction_events.facts import Fact
 from compaction_monitor.core import MonitorCore
-from compaction_monitor.effects import SESSIONS, Core
+from compaction_monitor.effects import PROGRESS, SESSIONS, Core, Effects
 from compaction_monitor.harness import EVENTS, OUTCOMES, LogRecord, Offline, milliseconds
 from compaction_monitor.rules import Rules
 from compaction_monitor.shell import lanes
 from compaction_monitor.shell.fetching import Batch
-from compaction_monitor.shell.lanes import Lane, Outlets
+from compaction_monitor.shell.lanes import MAX_MERGED_RECORDS, Lane, Outlets, decode_progress
 from compaction_monitor.shell.metrics import Metrics
 from compaction_monitor.shell.ownership import Ownership
 from compaction_monitor.shell.settings import load
@@ -38,12 +38,15 @@ class Log:
 
     def __init__(self, partitions: Sequence[int]) -> None:
         self.ends = {TP(topic, partition): 0 for topic in (EVENTS, OUTCOMES) for partition in partitions}
+        self.starts = dict.fromkeys(self.ends, 0)
+        self.lineages: dict[TP, int] = {}
+        self.discarded: list[Any] = []
 
     def assignment(self) -> set[TP]:
         return set(self.ends)
 
     async def earliest_offsets(self, *tps: TP) -> dict[TP, int]:
-        return dict.fromkeys(tps, 0)
+        return {tp: self.starts[tp] for tp in tps}
 
     async def highwaters(self, *tps: TP) -> dict[TP, int]:
         return {tp: self.ends[tp] for tp in tps}
@@ -52,10 +55,13 @@ class Log:
         return None
 
     def lineage(self, tp: TP) -> int:
-        return 0
+        return self.lineages.get(tp, 0)
 
     def ack(self, message: Any) -> None:
         return
+
+    def discard(self, message: Any) -> None:
+        self.discarded.append(message)
 
     def silent_s(self) -> float:
         return 0.0
@@ -117,8 +123,16 @@ class Shop:
         owned._transactors = {tp.partition: self.broker for tp in self.log.ends}  # type: ignore[misc]  # as after `claim`
         assert await owned.open()
         for lane in owned.lanes.values():
-            await until(partial(ticked, lane), "its first tick")
+            await until(partial(self.settled, lane), "its first tick")
         return owned
+
+    def settled(self, lane: Lane) -> bool:
+        """It has ticked, and written down where it goes on."""
+        rows = [self.stores[lane.partition].get(PROGRESS, topic.encode()) for topic in lane.expected]
+        return ticked(lane) and None not in rows and not lane._queued and lane._busy_since is None
+
+    def progress(self, topic: str = EVENTS) -> int:
+        return decode_progress(self.stores[0].get(PROGRESS, topic.encode()) or b"")
 
     async def hand(self, lane: Lane, records: Iterable[LogRecord]) -> None:
         """Deliver records, and wait until they are committed."""
@@ -197,7 +211,7 @@ async def test_transactions_of_ticks_are_counted_like_those_of_records(shop: Sho
     await owned.lanes[0]._tick()
     await owned.lanes[0]._tick()
     counted = [shop.count("transactions", result=result) for result in ("committed", "aborted")]
-    assert (counted, shop.count("records_consumed", partition="0")) == ([2, 1], 1)
+    assert (counted, shop.count("records_consumed", partition="0")) == ([3, 1], 1)  # the first: where it goes on
     await owned.close()
 
 
@@ -222,15 +236,116 @@ async def test_a_partition_that_waits_for_its_turn_gets_on_while_others_have_the
         async with owned._turns:
             await done.wait()
 
+    had = owned._turns.taken
     before = [asyncio.create_task(computes(done)) for done in others]
-    await until(partial(taken, owned, 1), "the first one's turn")
+    await until(partial(taken, owned, had + 1), "the first one's turn")
     delivered = asyncio.create_task(shop.hand(owned.lanes[0], shop.append([started()])))
     await until(lambda: bool(owned.marks()), "the partition waits")
     seen = []
-    for number, done in enumerate(others, 1):
+    for number, done in enumerate(others, had + 1):
         await until(partial(taken, owned, number), "the next one's turn")
         seen.append(owned.marks())
         done.set()
     await asyncio.gather(delivered, *before)
-    assert [*seen, owned.marks()] == [{"partition 0": 1}, {"partition 0": 2}, {"partition 0": 3}, {}]
+    assert [*seen, owned.marks()] == [*({"partition 0": had + number} for number in (1, 2, 3)), {}]
+    await owned.close()
+
+
+async def test_where_it_goes_on_is_written_although_nothing_was_read(shop: Shop) -> None:
+    """A log that is accepted while it is empty is the one that is read, also by an owner to whom nobody says so again."""
+    owned = await shop.open()
+    await shop.hand(owned.lanes[0], shop.append([started(), completed(1), completed(2)]))
+    await owned.close()
+    shop.log.ends[TP(EVENTS, 0)] = 0
+    owned = await shop.open(accept_new_log=(EVENTS,))
+    await until(lambda: shop.progress() == 0, "the new log's position")
+    await owned.close()
+    shop.log.ends[TP(EVENTS, 0)] = 9
+    owned = await shop.open()
+    assert owned.positions()[TP(EVENTS, 0)] == 0
+    await owned.close()
+    assert shop.ended == []
+
+
+async def test_what_retention_has_taken_is_counted_once(shop: Shop) -> None:
+    owned = await shop.open()
+    await shop.hand(owned.lanes[0], shop.append([started()]))
+    await owned.close()
+    shop.log.starts[TP(EVENTS, 0)] = shop.log.ends[TP(EVENTS, 0)] = 7
+    for _ in range(2):
+        owned = await shop.open()
+        await until(lambda: shop.progress() == 7, "the position after it")
+        await owned.close()
+    assert shop.count("records_lost", topic=EVENTS) == 6
+
+
+async def test_markers_alone_move_the_position(shop: Shop) -> None:
+    owned = await shop.open(tick_s=0.05)
+    lane, tp = owned.lanes[0], TP(EVENTS, 0)
+    lane.deliver(SimpleNamespace(topic=EVENTS, partition=0, tp=tp, value=Batch([], 0, 3, 0)))
+    await until(lambda: shop.progress() == 3, "the markers' end")
+    await owned.close()
+
+
+async def test_a_batch_of_before_a_rewind_makes_room(shop: Shop) -> None:
+    """It was handed out after the rewind had emptied what was handed out."""
+    owned = await shop.open()
+    tp = TP(EVENTS, 0)
+    records = shop.append([started(), completed(1)])
+    shop.log.lineages[tp] = 1
+    old = SimpleNamespace(topic=EVENTS, partition=0, tp=tp, value=Batch(records, 0, 2, 0))
+    owned.lanes[0].deliver(old)
+    await until(lambda: bool(shop.log.discarded), "the old batch is gone")
+    assert (shop.log.discarded, owned.positions()[tp]) == ([old], 0)
+    await owned.close()
+
+
+async def test_a_closed_partition_computes_nothing_when_its_turn_comes(shop: Shop) -> None:
+    owned = await shop.open()
+    lane, had = owned.lanes[0], owned._turns.taken
+    async with owned._turns:
+        records = shop.append([started()])
+        lane.deliver(SimpleNamespace(topic=EVENTS, partition=0, tp=TP(EVENTS, 0), value=Batch(records, 0, 1, 0)))
+        await until(lambda: lane._queued, "it waits for its turn")
+        closing = asyncio.create_task(owned.close())
+        await until(lambda: not lane.open, "it is closed")
+    await closing
+    assert (owned._turns.taken, shop.progress(), shop.session(SESSION)) == (had + 2, 0, None)
+
+
+async def test_lanes_are_not_opened_for_an_assignment_that_is_being_revoked(shop: Shop) -> None:
+    """Between the two the consumer still says the old one, and nobody would close them."""
+    owned = await shop.open()
+    await owned.close()
+    assert (await owned.open(), owned.lanes, owned.phase) == (False, {}, "rebalancing")
+
+
+async def test_ticks_that_take_longer_than_their_interval_leave_room_for_records(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owned = await shop.open(tick_s=0.05)
+    lane = owned.lanes[0]
+    ticks: list[float] = []
+
+    async def long() -> None:
+        lane._tick_at = lane._loop.time()
+        ticks.append(lane._tick_at)
+        await asyncio.sleep(0)
+
+    monkeypatch.setattr(lane, "_tick", long)
+    await until(lambda: bool(ticks), "such a tick")
+    await shop.hand(lane, shop.append([started(), completed(1)]))
+    await owned.close()
+
+
+async def test_how_many_records_are_taken_at_once_follows_what_they_cost(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a trickle of cheap ones too: by a clock of whole milliseconds each of them costs nothing."""
+    owned = await shop.open()
+    lane = owned.lanes[0]
+    clock = iter(number * 1e-4 for number in range(10_000))
+    monkeypatch.setattr(lanes, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(lane, "_core", SimpleNamespace(apply=lambda records: Effects()))
+    for _ in range(100):
+        lane._compute([None], None)
+    assert round(lanes.COMPUTED_S / lane._record_s) == 2_000 < MAX_MERGED_RECORDS
     await owned.close()

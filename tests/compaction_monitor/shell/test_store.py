@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
@@ -14,7 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from compaction_monitor.effects import CHECKPOINTS, PROGRESS, SESSIONS
-from compaction_monitor.shell.store import MAX_AWAY_S, DamagedStoreError, PartitionStore, StoreError, Stores
+from compaction_monitor.shell import store as store_module
+from compaction_monitor.shell.store import MAX_AWAY_S, YOUNG_S, DamagedStoreError, PartitionStore, StoreError, Stores
 
 keys = st.binary(min_size=1, max_size=4)
 changes = st.lists(st.tuples(keys, st.none() | st.binary(max_size=4)), max_size=30)
@@ -77,25 +78,45 @@ def test_a_scan_sees_every_row_once_in_key_order(
     assert seen == sorted(wanted.items())
 
 
-def test_a_store_is_found_again_unless_it_was_away_too_long(tmp_path: Path) -> None:
-    """Longer away than tombstones are kept, and a deletion may have left the changelog unseen."""
+def test_a_store_is_found_again_unless_it_was_away_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Longer away than tombstones are kept, and a deletion may have left the changelog unseen.
 
-    def reopened(after: Callable[[Path], None]) -> bytes | None:
-        stores = Stores("rocksdict", tmp_path, 8)
-        stores[3].write({SESSIONS: {b"a": b"1"}}, {SESSIONS: 4})
-        stores.keep([])
-        after(tmp_path / "3")
-        value = stores[3].get(SESSIONS, b"a")
+    A recovery that is broken off again and again opens and writes it, and is away all the same.
+    """
+    now = 1_790_000_000.0
+    monkeypatch.setattr(store_module, "time", SimpleNamespace(time=lambda: now))
+    stores = Stores("rocksdict", tmp_path, 8)
+
+    def reopened(after_s: float) -> bytes | None:
+        nonlocal now
         stores.close()
-        return value
+        now += after_s
+        return stores[3].get(SESSIONS, b"a")
 
-    def age(path: Path) -> None:
-        long_ago = time.time() - MAX_AWAY_S - 60
-        for entry in path.iterdir():
-            os.utime(entry, (long_ago, long_ago))
+    stores[3].write({SESSIONS: {b"a": b"1"}}, {SESSIONS: 4})
+    assert reopened(MAX_AWAY_S - 1) == b"1"
+    stores[3].keep_young()
+    assert reopened(MAX_AWAY_S - 1) == b"1"
+    stores[3].apply(SESSIONS, [Change(b"a", b"2")], 5)
+    assert reopened(2) is None
+    stores[3].apply(SESSIONS, [Change(b"a", b"2")], 5)
+    assert reopened(MAX_AWAY_S - 1) == b"2"
+    assert reopened(-2 * MAX_AWAY_S) == b"2"  # a clock that was ahead
+    stores.close()
 
-    assert reopened(lambda path: None) == b"1"
-    assert reopened(age) is None
+
+def test_what_keeps_it_young_is_written_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1_790_000_000.0
+    monkeypatch.setattr(store_module, "time", SimpleNamespace(time=lambda: now))
+    written: list[bytes] = []
+    stores = Stores("rocksdict", tmp_path, 8)
+    opened = stores[0]
+    monkeypatch.setattr(opened, "_db", SimpleNamespace(put=lambda _, value: written.append(value), close=opened._db.close))  # type: ignore[attr-defined]
+    for after_s in (1, YOUNG_S, 1, -YOUNG_S):
+        now += after_s
+        opened.keep_young()
+    stores.close()
+    assert written == [b"1790000601", b"1790000002"]
 
 
 def rows_of(count: int) -> dict[bytes, bytes | None]:
@@ -152,13 +173,12 @@ def test_a_block_that_cannot_be_read_is_said_and_the_next_start_builds_again(
 ) -> None:
     """Opening such a store goes well, and a scan that met it would end there as if nothing came after."""
     stores = Stores("rocksdict", tmp_path, 8)
-    for offset in range(9):
-        stores[0].write({SESSIONS: {b"%d" % number: os.urandom(500) for number in range(900)}}, {SESSIONS: offset})
-        stores.close()  # what is in memory goes to a file
-    largest = max((tmp_path / "0").glob("*.sst"), key=lambda path: path.stat().st_size)
-    data = bytearray(largest.read_bytes())
+    stores[0].write({SESSIONS: {b"%d" % number: os.urandom(500) for number in range(900)}}, {SESSIONS: 1})
+    stores.close()  # what is in memory goes to a file
+    [table] = (tmp_path / "0").glob("*.sst")
+    data = bytearray(table.read_bytes())
     data[len(data) // 2] ^= 1
-    largest.write_bytes(data)
+    table.write_bytes(data)
     stores = Stores("rocksdict", tmp_path, 8)
     with pytest.raises(DamagedStoreError, match="is damaged, the next start builds it again: Corruption"):
         read(stores[0])
