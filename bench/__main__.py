@@ -2,7 +2,7 @@
 
 Prints a line for each run and a table at the end; the last line of stdout is one JSON object with every figure.
 
-    python -m bench                     everything: both loads, five repeats, about half an hour
+    python -m bench                     everything: three loads, five repeats, about half an hour
     python -m bench --quick             ours, Quix Streams, stock Faust and the aiokafka ceiling on the first load
     python -m bench --only ours quix --load 500x200 --repeats 3
 """
@@ -17,14 +17,18 @@ import logging
 import statistics
 import sys
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from bench import cluster, machine
 from bench.contenders import ALL, QUICK, Contender, UnavailableError
+from bench.jobs.job import Job
 from bench.load import LOADS, STEADY, Load, events
 from bench.run import FailedError, Input, Result, measure
+from compaction_events.codec import Encoded
+from compaction_monitor.state.session import Session
 
 Runs = dict[str, list[Result]]
 
@@ -37,8 +41,10 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--quick", action="store_true", help="four contenders, the first load, once, under a minute")
-    parser.add_argument("--only", nargs="+", choices=[contender.name for contender in ALL], metavar="NAME")
+    who = parser.add_mutually_exclusive_group()
+    who.add_argument("--quick", action="store_true", help="four contenders, the first load, once, under a minute")
+    names = [contender.name for contender in ALL]
+    who.add_argument("--only", nargs="+", choices=names, metavar="NAME", help=", ".join(names))
     parser.add_argument("--load", nargs="+", choices=list(LOADS), metavar="LOAD", help=", ".join(LOADS))
     parser.add_argument("--repeats", type=int)
     parser.add_argument("--scale", type=float, default=1.0, help="share of each load, for trying things out")
@@ -60,12 +66,33 @@ def ready(wanted: Sequence[Contender]) -> tuple[dict[Contender, list[str]], dict
 async def fill(address: str, load: Load) -> Input:
     topic = f"load-{load.name}-{load.records}"
     await cluster.create(address, [cluster.input_topic(topic)])
-    records = await cluster.preload(address, topic, events(load))
-    return Input(topic, records, await cluster.ends(address, topic))
+    alerts: list[bytes] = []
+    records = await cluster.preload(address, topic, judged(load, alerts))
+    return Input(topic, records, await cluster.ends(address, topic), len(alerts))
 
 
-async def compare(load: Load, commands: dict[Contender, list[str]], repeats: int, address: str, cores: Any) -> Runs:
-    """Every contender once, then all again: what changes on the machine meanwhile falls on all alike."""
+def judged(load: Load, alerts: list[bytes]) -> Iterator[Encoded]:
+    """The events of a load; what the pure functions alone make of them is put beside: the alerts."""
+    job, now_ms = Job(), int(time.time() * 1000)
+    sessions: dict[bytes, Session | None] = {}
+    for sent in events(load):
+        sessions[sent.key], found = job.fold(sessions.get(sent.key), sent.value, sent.headers, sent.key, now_ms)
+        alerts += [finding.value for finding in found if b'"type":"alert.' in (finding.value or b"")]
+        yield sent
+
+
+async def compare(
+    load: Load,
+    commands: dict[Contender, list[str]],
+    repeats: int,
+    address: str,
+    cores: tuple[int, int] | None,
+    disagreements: list[str],
+) -> Runs:
+    """Every contender once, then all again: what changes on the machine meanwhile falls on all alike.
+
+    Each time another one begins. With repeats the first one has run before, and does not count: a broker is slow at first.
+    """
     inputs: dict[Load, Input] = {}
     for contender in commands:
         part = load.scaled(contender.share)
@@ -73,19 +100,28 @@ async def compare(load: Load, commands: dict[Contender, list[str]], repeats: int
             inputs[part] = await fill(address, part)
     runs: Runs = {contender.name: [] for contender in commands}
     core, broker_core = cores or (None, None)
+    order = list(commands.items())
+    turns = [(number, (order[number % len(order) :] + order[: number % len(order)])) for number in range(repeats)]
+    if repeats > 1:
+        turns.insert(0, (-1, order[:1]))
     with machine.on_core(broker_core):
-        for number in range(repeats):
-            for contender, command in commands.items():
+        for number, contenders in turns:
+            for contender, command in contenders:
+                where = f"{load.name} {number + 1}/{repeats} {contender.name}"
+                source = inputs[load.scaled(contender.share)]
                 try:
-                    result = await measure(contender, command, address, inputs[load.scaled(contender.share)], core)
+                    result = await measure(contender, command, address, source, core)
                 except FailedError as failed:
-                    say(f"{load.name} {number + 1}/{repeats} {contender.name}: failed, {failed}")
+                    say(f"{where}: failed, {failed}")
                     continue
-                runs[contender.name].append(result)
                 say(
-                    f"{load.name} {number + 1}/{repeats} {contender.name}: {result.per_second:,.0f} events/s, "
-                    f"{result.cpu_us:.1f} µs CPU an event, {result.findings} findings, {result.rss_mb:.0f} MiB"
+                    f"{where}: {result.per_second:,.0f} events/s, {result.cpu_us:.1f} µs CPU an event, "
+                    f"{result.findings} findings, {result.rss_mb:.0f} MiB"
                 )
+                if number >= 0:
+                    runs[contender.name].append(result)
+                if not contender.ceiling and result.alerts != source.alerts:
+                    disagreements.append(f"{where}: {result.alerts} alerts, the functions alone make {source.alerts}")
     return runs
 
 
@@ -128,18 +164,6 @@ def table(load: str, found: dict[str, Any]) -> None:
         )
 
 
-def disagreements(found: dict[str, Any]) -> list[str]:
-    """The same job finds the same: the alerts that a contender published for the same load, against ours."""
-    ours = found.get("ours")
-    if ours is None:
-        return []
-    return [
-        f"{name}: {row['alerts']} alerts, ours {ours['alerts']}"
-        for name, row in found.items()
-        if row["records"] == ours["records"] and not name.endswith("-ceiling") and row["alerts"] != ours["alerts"]
-    ]
-
-
 async def main() -> None:
     given = arguments()
     wanted = [contender for contender in ALL if contender.name in given.only] if given.only else QUICK if given.quick else ALL
@@ -154,19 +178,19 @@ async def main() -> None:
         "pinned": cores is not None,
         "repeats": repeats,
         "settings": {contender.name: contender.settings for contender in commands},
-        "versions": {contender.name: list(contender.requires) for contender in commands if contender.requires},
+        "versions": {contender.name: contender.versions for contender in commands},
         "left_out": missing,
         "disagreements": [],
         "loads": {},
     }
     with tempfile.TemporaryDirectory(prefix="bench-") as folder, cluster.Broker(Path(folder), cores and cores[1]) as broker:
         for load in loads:
-            found = summary(await compare(load.scaled(given.scale), commands, repeats, broker.address, cores))
+            wrong = document["disagreements"]
+            found = summary(await compare(load.scaled(given.scale), commands, repeats, broker.address, cores, wrong))
             document["loads"][load.name] = found
             table(load.name, found)
-            for line in disagreements(found):
-                print(f"NOT THE SAME JOB: {line}")
-                document["disagreements"].append(f"{load.name}: {line}")
+    for line in document["disagreements"]:
+        print(f"NOT THE SAME JOB: {line}")
     print(json.dumps(document))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import shutil
 import subprocess
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from bench import vectors
+from tests.e2e.brokers import VERSION as KAFKA_VERSION
 from tests.e2e.brokers import cache_dir
 
 ROOT = Path(__file__).parents[1]
@@ -58,6 +60,13 @@ class Contender:
             return [*_java(), *self.arguments]
         return [str(_python(self)), "-m", f"bench.jobs.{self.module}"]
 
+    @property
+    def versions(self) -> tuple[str, ...]:
+        """What it runs on, as far as it is not the standard library."""
+        if not self.module:
+            return (f"kafka-streams=={KAFKA_VERSION}",)
+        return self.requires or _same("aiokafka", "faust-streaming", "orjson", "pydantic", "rocksdict", "uvloop")
+
 
 def _same(*names: str) -> tuple[str, ...]:
     """The versions that ours runs on."""
@@ -85,7 +94,7 @@ QUIX = Contender(
     "quix",
     "quix",
     "group",
-    "state as bytes on RocksDB with changelog, at least once, commit_every 5,000; idempotent producer, acks=all (its defaults)",
+    "state as bytes on RocksDB with changelog, at least once, a commit every 5,000 records; idempotent producer, acks=all",
     ("quixstreams==3.28.1", "confluent-kafka==2.12.2", "pydantic==2.13.5", *_same("rocksdict", "orjson")),
 )
 BYTEWAX = Contender(
@@ -115,14 +124,22 @@ CONFLUENT = Contender(
     "confluent-ceiling",
     "ceiling_confluent",
     "process",
-    "consume(10,000) and orjson.loads",
+    "consume(500) and orjson.loads",
     ("confluent-kafka==2.12.2", *_same("orjson")),
     ceiling=True,
 )
 FUNCTIONS = Contender(
     "functions-ceiling", "ceiling_functions", "process", "validation and fold as everyone calls them, in memory", ceiling=True
 )
-ALL: Sequence[Contender] = (OURS, FAUST, QUIX, BYTEWAX, STREAMS, STREAMS_ONCE, FUNCTIONS, AIOKAFKA, CONFLUENT)
+JAVA_FUNCTIONS = Contender(
+    "java-functions-ceiling",
+    "",
+    "process",
+    "the same in the port of the Kafka Streams contender, sessions as objects, warmed up by a pass; alerts only",
+    ceiling=True,
+    arguments=("functions",),
+)
+ALL: Sequence[Contender] = (OURS, FAUST, QUIX, BYTEWAX, STREAMS, STREAMS_ONCE, FUNCTIONS, JAVA_FUNCTIONS, AIOKAFKA, CONFLUENT)
 QUICK: Sequence[Contender] = (OURS, QUIX, FAUST, AIOKAFKA)
 
 
@@ -157,6 +174,7 @@ def _interpreter(contender: Contender) -> str:
     )
 
 
+@functools.cache
 def _java() -> list[str]:
     java, maven = shutil.which("java"), shutil.which("mvn")
     if java is None:

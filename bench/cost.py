@@ -43,6 +43,8 @@ from compaction_monitor.state.session import Session
 PARTS = ("state", "recovery", "scaling", "soak")
 APPENDED_MS = 1_790_000_000_000
 FULL_WINDOW_ROUNDS = 12
+DIFFERENT = 1_000  # rows, so that a store's compression finds as little to share as among real ones
+LATER_ROUNDS = 4
 SOAK_CHUNK = Load("soak", 10_000, 50)
 
 
@@ -50,11 +52,11 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def full_session() -> Session:
+def full_session(index: int = 1) -> Session:
     """A session with a full window, nothing open."""
     session: Session | None = None
     for number in range(1, FULL_WINDOW_ROUNDS + 1):
-        session = fold(session, event(1, number, failed=False), f"e{number}", Rules(), APPENDED_MS).session
+        session = fold(session, event(index, number, failed=False), f"e{number}", Rules(), APPENDED_MS).session
     assert session is not None
     assert not session.alerts
     assert not session.orders
@@ -63,10 +65,11 @@ def full_session() -> Session:
 
 def rows(sessions: int, writes: int) -> Iterator[Encoded]:
     """Changelog records: every session as often as it was written, the last one last."""
-    values = [replace(full_session(), compactions=100 + turn).to_bytes() for turn in range(writes)]
-    for value in values:
+    kinds = [full_session(index) for index in range(DIFFERENT)]
+    for turn in range(writes):
+        values = [replace(kind, compactions=100 + turn).to_bytes() for kind in kinds]
         for index in range(sessions):
-            yield Encoded(row_key(session_id(index)), value, [])
+            yield Encoded(row_key(session_id(index)), values[index % DIFFERENT], [])
 
 
 def log_bytes(broker: cluster.Broker, topic: str) -> int:
@@ -83,27 +86,28 @@ async def finished(app: App, ends: dict[int, int]) -> None:
 
 
 async def state(broker: cluster.Broker, core: int | None, sessions: int) -> dict[str, Any]:
-    """Sessions that fill their windows, then what is left of them."""
+    """Sessions whose windows are full, then some rounds more: what these write, and what is on disk in the end."""
     app = App(broker.address, core)
     await app.create()
-    load = Load("state", sessions, FULL_WINDOW_ROUNDS)
-    quiet = (
-        encode(event(index, number, failed=False), source="bench")
-        for number in range(1, load.rounds + 1)
-        for index in range(load.sessions)
-        if index % 20  # those that would go through an inversion
-    )
-    written = await cluster.preload(broker.address, app.events, quiet)
-    kept = written // load.rounds
+    topic = changelog(app.name, "sessions-v1")
+    indexes = [index for index in range(sessions) if index % 20]  # without those that would go through an inversion
+    sizes = []
     async with app.worker() as worker:
-        await finished(app, await cluster.ends(broker.address, app.events))
+        for first, rounds in ((1, FULL_WINDOW_ROUNDS), (FULL_WINDOW_ROUNDS + 1, LATER_ROUNDS)):
+            quiet = (
+                encode(event(index, number, failed=False), source="bench")
+                for number in range(first, first + rounds)
+                for index in indexes
+            )
+            await cluster.preload(broker.address, app.events, quiet)
+            await finished(app, await cluster.ends(broker.address, app.events))
+            sizes.append(log_bytes(broker, topic))
         rss = worker.rss_mb
     found = {
-        "sessions": kept,
+        "sessions": len(indexes),
         "row_bytes": len(full_session().to_bytes()),
-        "changelog_bytes_per_write_batched": round(log_bytes(broker, changelog(app.name, "sessions-v1")) / written, 1),
-        "changelog_bytes_per_session": round(log_bytes(broker, changelog(app.name, "sessions-v1")) / kept, 1),
-        "store_bytes_per_session": round(disk_bytes(app.state("one")) / kept, 1),
+        "changelog_bytes_per_write": round((sizes[1] - sizes[0]) / (LATER_ROUNDS * len(indexes)), 1),
+        "store_bytes_per_session": round(disk_bytes(app.state("one")) / len(indexes), 1),
         "rss_mb": round(rss),
     }
     await app.delete()

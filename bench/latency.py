@@ -4,8 +4,9 @@
     python -m bench.latency --rolling [--rate 500]     two workers, restarted one after the other meanwhile
 
 One worker with all its input topics, events at a steady rate whether or not anybody keeps up, every fifth one the last of
-its session and with a fallback summary, which raises one alert. Time runs from the moment an event is handed to the
-producer to the moment its alert is in the hands of a consumer that reads committed records. Without `--orders` the checks
+its session and with a fallback summary, which raises one alert. Time runs from the moment at which an event is due to the
+moment its alert is in the hands of a consumer that reads committed records: what holds up the sender, which has the broker's
+core, counts. Without `--orders` the checks
 only observe: exactly one finding for every fifth event; with it each alert has its order as well. With `--rolling` each worker
 gets a SIGTERM and is started again, as a deployment does it: the next one when this one is ready.
 
@@ -98,7 +99,7 @@ async def send(app: App, events: Sequence[tuple[float, Encoded]], sent: dict[byt
                     batch = batches[partition] = producer.create_batch()
                 if batch.append(timestamp=None, key=key, value=value, headers=headers) is None:
                     break  # the rest goes with the next slice
-                sent[key] = now  # the last of a session counts: that is the one that raises
+                sent[key] = begun + events[place][0]  # the last of a session counts: that is the one that raises
                 place += 1
             for partition, batch in batches.items():
                 under_way.append(await producer.send_batch(batch, app.events, partition=partition))

@@ -35,15 +35,15 @@ class Load:
         return self.sessions * self.rounds
 
     def scaled(self, share: float) -> Load:
-        """The same shape with fewer rounds, or, where each session has one, fewer sessions."""
-        if self.rounds > 1:
-            return Load(self.name, self.sessions, max(2, round(self.rounds * share)))
-        return Load(self.name, max(1, round(self.sessions * share)), 1)
+        """As many rounds of fewer sessions."""
+        return Load(self.name, max(1, round(self.sessions * share)), self.rounds)
 
 
 STEADY = Load("500x200", 500, 200)
 FRESH = Load("100000x1", 100_000, 1)
-LOADS = {load.name: load for load in (STEADY, FRESH)}
+# More sessions than a worker keeps decoded, each seen again only after all others: every one is read from the store.
+STORED = Load("20000x5", 20_000, 5)
+LOADS = {load.name: load for load in (STEADY, FRESH, STORED)}
 
 
 def session_id(index: int) -> str:

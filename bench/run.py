@@ -17,6 +17,7 @@ from pathlib import Path
 from bench import cluster, machine
 from bench.contenders import ROOT, Contender
 from compaction_monitor.shell import topics
+from compaction_monitor.shell.worker import GC_OBJECTS
 
 TIMEOUT_S = 300.0
 CHUNK = 1 << 16
@@ -33,7 +34,6 @@ class Result:
     records: int
     wall_s: float
     cpu_s: float
-    handled_s: float | None
     findings: int
     alerts: int
     rss_mb: float
@@ -50,11 +50,12 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A preloaded topic."""
+    """A preloaded topic. `alerts`: as many as the pure functions make of it."""
 
     topic: str
     records: int
     ends: Mapping[int, int]
+    alerts: int
 
 
 class Process:
@@ -148,6 +149,7 @@ async def measure(contender: Contender, command: list[str], address: str, source
         task = {
             "broker": address, "app": app, "topic": source.topic, "findings": f"{app}.findings",
             "partitions": cluster.PARTITIONS, "records": source.records, "folder": str(folder / "state"),
+            "gc_objects": GC_OBJECTS,
         }  # fmt: skip
         (folder / "state").mkdir()
         arguments = [] if own else [json.dumps(task)]
@@ -185,13 +187,11 @@ async def _measured(contender: Contender, process: Process, address: str, app: s
     finally:
         if progress is not None:
             progress.cancel()
-    handled = process.read().get("handled")
     findings, alerts = (0, 0) if contender.ceiling else await cluster.count_findings(address, f"{app}.findings")
     return Result(
         source.records,
         (committed - started) / 1e9,
         cpu_s,
-        None if handled is None else (handled - started) / 1e9,
         findings,
         alerts,
         rss_mb,

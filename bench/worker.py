@@ -26,14 +26,16 @@ READY_S = 300.0
 class App:
     """One application: a name, its topics on a broker, and a folder for its workers' state."""
 
-    def __init__(self, address: str, core: int | None, *, partitions: int = cluster.PARTITIONS, rules: str = "") -> None:
-        self.address, self.core, self.partitions = address, core, partitions
+    partitions = cluster.PARTITIONS
+
+    def __init__(self, address: str, core: int | None, *, rules: str = "") -> None:
+        self.address, self.core = address, core
         self.name = f"bench-{uuid.uuid4().hex[:8]}"
         self.events, self.findings = f"{self.name}.events", f"{self.name}.findings"
         self.folder = Path(tempfile.mkdtemp(prefix="bench-"))
         self.topics = topics.expected(
             app_id=self.name, events=(self.events,), outcomes=f"{self.name}.outcomes", findings=self.findings,
-            dead_letters=f"{self.name}.dead-letters", partitions=partitions,
+            dead_letters=f"{self.name}.dead-letters", partitions=self.partitions,
         )  # fmt: skip
         self._rules = self.folder / "checks.toml"
         self._rules.write_text(rules)
@@ -49,7 +51,7 @@ class App:
         return self.folder / worker / "state"
 
     @asynccontextmanager
-    async def worker(self, name: str = "one", core: int | None = None, **settings: object) -> AsyncIterator[Worker]:
+    async def worker(self, name: str = "one", **settings: object) -> AsyncIterator[Worker]:
         """A worker, started; not yet ready."""
         folder = self.folder / name
         folder.mkdir(exist_ok=True)
@@ -57,7 +59,7 @@ class App:
         wanted = {"worker": name, "web_port": port, "checks_file": self._rules, "partitions": self.partitions} | settings
         environment = worker_settings(self.address, self.name, self.events, self.state(name), **wanted)
         command = [sys.executable, "-m", "bench.jobs.ours"]
-        found = Worker(Process(command, environment, folder, self.core if core is None else core), port)
+        found = Worker(Process(command, environment, folder, self.core), port)
         try:
             yield found
         finally:

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer
 from bench.jobs.marks import Marks, Task, mark
 
 COMMIT_S = 1.0
-BATCH = 10_000
+BATCH = 500  # it waits until it has so many, the last time for the whole timeout
 
 
 def main() -> None:

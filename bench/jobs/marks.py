@@ -7,6 +7,7 @@ durable, from those contenders that know; for the others the broker is asked.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -25,6 +26,7 @@ class Task:
         findings: Where findings go.
         records: How many the input holds.
         folder: Its own, empty.
+        gc_objects: Python's collector looks when there are so many new objects, as in our worker.
     """
 
     broker: str
@@ -34,10 +36,15 @@ class Task:
     partitions: int
     records: int
     folder: str
+    gc_objects: int
 
     @classmethod
     def given(cls) -> Self:
-        return cls(**json.loads(sys.argv[1]))
+        """The task of this process, its garbage collector set as our worker sets its own."""
+        task = cls(**json.loads(sys.argv[1]))
+        gc.freeze()
+        gc.set_threshold(task.gc_objects, 20, 20)
+        return task
 
 
 def mark(name: str, at_ns: int | None = None) -> None:

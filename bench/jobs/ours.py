@@ -1,25 +1,25 @@
-"""The worker's own command, with a mark at its first record; settings come from the environment."""
+"""The worker's own command, with a mark at its first fetch that found something; settings come from the environment."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from typing import Any
 
 from bench.jobs.marks import mark
 from compaction_monitor.cli import main
-from compaction_monitor.core import MonitorPartition
-from compaction_monitor.effects import Effects, Record
+from compaction_monitor.shell.fetching import Batch, ConsumerThread
 
-_apply = MonitorPartition.apply
+_read = ConsumerThread._read
 
 
-def _first(self: MonitorPartition, records: Sequence[Record]) -> Effects:
-    MonitorPartition.apply = _apply  # type: ignore[method-assign]
+async def _first(self: ConsumerThread, tp: Any, result: Any) -> Batch | None:
+    """Before the records of the fetch are made: that is part of the job."""
+    ConsumerThread._read = _read  # type: ignore[method-assign]
     mark("started")
-    return self.apply(records)
+    return await self._read(tp, result)
 
 
 if __name__ == "__main__":
-    MonitorPartition.apply = _first  # type: ignore[method-assign]
+    ConsumerThread._read = _first  # type: ignore[method-assign]
     sys.argv = ["compaction-monitor", "worker", "--log-level", "WARNING"]
     main()
