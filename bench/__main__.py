@@ -170,6 +170,8 @@ async def main() -> None:
     loads = [LOADS[name] for name in given.load] if given.load else [STEADY] if given.quick else list(LOADS.values())
     repeats = given.repeats or (1 if given.quick else 5)
     commands, missing = ready(wanted)
+    if not commands:
+        sys.exit("nobody can run here")
     cores = machine.cores()
     if cores is None:
         say("processes cannot be pinned here: broker and contender share what cores there are")

@@ -86,7 +86,10 @@ async def finished(app: App, ends: dict[int, int]) -> None:
 
 
 async def state(broker: cluster.Broker, core: int | None, sessions: int) -> dict[str, Any]:
-    """Sessions whose windows are full, then some rounds more: what these write, and what is on disk in the end."""
+    """Sessions whose windows are full, then some rounds more: what these write, and what is on disk in the end.
+
+    Many of them: where a batch has two rounds of a session, both are one write.
+    """
     app = App(broker.address, core)
     await app.create()
     topic = changelog(app.name, "sessions-v1")
@@ -217,7 +220,7 @@ async def main() -> None:
     document: dict[str, Any] = {"machine": machine.describe()}
     with tempfile.TemporaryDirectory(prefix="bench-") as folder, cluster.Broker(Path(folder), broker_core) as broker:
         parts: dict[str, Callable[[], Any]] = {
-            "state": lambda: state(broker, core, max(100, given.sessions // 50)),
+            "state": lambda: state(broker, core, max(100, given.sessions // 16)),
             "scaling": lambda: scaling(broker, core, STEADY.scaled(given.scale)),
             "soak": lambda: soak(broker, core, given.events),
         }

@@ -41,8 +41,9 @@ class Load:
 
 STEADY = Load("500x200", 500, 200)
 FRESH = Load("100000x1", 100_000, 1)
-# More sessions than a worker keeps decoded, each seen again only after all others: every one is read from the store.
-STORED = Load("20000x5", 20_000, 5)
+# More sessions of a partition than are kept decoded or are in a batch, each seen again only after all others: from the
+# second round on all are read from the store.
+STORED = Load("60000x3", 60_000, 3)
 LOADS = {load.name: load for load in (STEADY, FRESH, STORED)}
 
 

@@ -1,8 +1,8 @@
 """What every contender's process shares: its task as one JSON argument, and its marks on stdout.
 
 A mark is a line `name nanoseconds` with the monotonic clock, which is one for all processes of the machine.
-`started`: the first record is in the hands of the job. `handled`: the last one has been. `committed`: everything is
-durable, from those contenders that know; for the others the broker is asked.
+`started`: the first record, or the fetch that it comes with, is in the hands of the job. `handled`: the last one has been.
+`committed`: everything is durable, from those contenders that know; for the others the broker is asked.
 """
 
 from __future__ import annotations

@@ -198,7 +198,7 @@ class Lane:
                 # After a tick too: one that takes longer than the time to the next would hold up the records for ever.
                 if self._waiting:
                     await self._step()
-                else:
+                elif self.open:
                     await self._sleep()
         except asyncio.CancelledError:
             raise
@@ -380,7 +380,8 @@ class Lane:
 
     async def _tick(self) -> None:
         self._tick_at = self._loop.time() + self._settings.tick_s
-        self._store.keep_young()
+        if self._consumer.silent_s() < STALLED_S:  # cut off from the brokers it would not know of another owner
+            self._store.keep_young()
         await self._look_for_holes()
         if not self.open or any(self.expected[topic] < end for topic, end in self._ticks_from.items()):
             return

@@ -1,6 +1,6 @@
 """Which partition numbers this worker owns, from claim to revocation.
 
-An assignment goes through: `claim` (fence earlier owners, every transaction ends) → recovery (`tables`) → `open`
+An assignment goes through: `assigned` → `claim` (fence earlier owners, every transaction ends) → recovery (`tables`) → `open`
 (where to go on, or a refusal to) → lanes at work → `close` (the transaction under way ends, the rest is dropped).
 """
 
@@ -53,9 +53,13 @@ class Ownership:
         self._outlets, self._consumer, self._end_process = outlets, consumer, end_process
         self._transactors: dict[int, Transactor] = {}
         self._turns = Turns()
-        self._epoch = self._claimed = 0
+        self._epoch = self._assigned = self._claimed = 0
         self._held = ""
         self._close_timeout_s = min(3.0, settings.shutdown_timeout_s / 2)
+
+    def assigned(self) -> None:
+        """There is an assignment; what is claimed and opened from now on is for this one, until the next `close`."""
+        self._assigned = self._epoch
 
     async def claim(self, changelogs: Collection[TP]) -> None:
         """Fence whoever owned the partitions of these changelogs before, ourselves included; every transaction has ended.
@@ -66,7 +70,7 @@ class Ownership:
             KafkaError: They refuse.
         """
         self.phase = "recovering"
-        self._claimed = self._epoch
+        self._claimed = self._assigned
         self._metrics.recovery_started()
         await self._release()
         wanted = {partition: self._transactor(partition) for partition in {tp.partition for tp in changelogs}}
@@ -117,8 +121,8 @@ class Ownership:
             False when the assignment has changed meanwhile, or the worker refuses to go on.
         """
         if self._claimed != self._epoch:
-            # Closed since the claim, for a rebalance whose assignment is not there yet: until then the consumer still says
-            # the old one, and lanes that are opened for it would never be closed.
+            # Closed since then, for a rebalance whose assignment is not there yet: until it is the consumer still says the
+            # old one, and lanes that are opened for it would never be closed.
             return False
         assigned = self._consumer().assignment()
         partitions = sorted({tp.partition for tp in assigned})

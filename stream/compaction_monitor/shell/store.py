@@ -26,8 +26,8 @@ from compaction_monitor.state.session import StateError
 log = logging.getLogger(__name__)
 
 # A tombstone leaves a compacted changelog 24 h after it was written (Kafka's delete.retention.ms); a store that was
-# away longer could keep a row whose deletion it never saw, so it is thrown away well before. Away is since it was last in
-# step with the changelog, or begun: a recovery that did not come to its end does not count.
+# away longer could keep a row whose deletion it never saw, so it is thrown away well before, when it is opened. Away is
+# since it was last in step with the changelog, or begun: a recovery that did not come to its end does not count.
 MAX_AWAY_S = 12 * 3600.0
 YOUNG_S = 600.0
 _PREFIX = {table: bytes([index + 1]) for index, table in enumerate(TABLES)}
@@ -83,14 +83,14 @@ class RocksStore:
             shutil.rmtree(path, ignore_errors=True)
         self._path = path
         self._young_at = 0.0
+        begun = not path.exists()
         with self._told():
             self._db = self._opened(cache)
-            in_step = self._db.get(_IN_STEP)
-            if in_step is not None and time.time() - int(in_step) > MAX_AWAY_S:
+            if not begun and time.time() - int(self._db.get(_IN_STEP) or 0) > MAX_AWAY_S:
                 self._db.close()
                 shutil.rmtree(path)
-                self._db, in_step = self._opened(cache), None
-        if in_step is None:
+                self._db, begun = self._opened(cache), True
+        if begun:
             self.keep_young()
 
     def _opened(self, cache: Cache) -> Rdict:

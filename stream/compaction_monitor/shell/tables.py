@@ -69,6 +69,11 @@ class StoredTable(Table):  # type: ignore[misc]  # faust is partly untyped
 class BatchRecovery(Recovery):  # type: ignore[misc]  # faust is partly untyped
     """Recovery by whole fetches (Faust's takes a record at a time, 6,800 a second) that ends at a transaction marker."""
 
+    async def on_rebalance(self, assigned: set[TP], revoked: set[TP], newly: set[TP], generation_id: int = 0) -> None:
+        # Here, and not when recovery begins: by then the next rebalance may have.
+        self.app.owned.assigned()
+        await super().on_rebalance(assigned, revoked, newly, generation_id)
+
     async def _build_highwaters(self, consumer: Any, tps: set[TP], destination: Any, title: str) -> None:
         if title == "active":
             self.signal_recovery_end.clear()

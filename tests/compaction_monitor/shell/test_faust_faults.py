@@ -102,6 +102,20 @@ async def test_nothing_is_committed_past_what_is_not_acknowledged() -> None:
     assert not await consumer.force_commit()
 
 
+async def test_what_is_handed_out_after_a_rewind_can_still_be_taken_back() -> None:
+    """The rewind has found nothing to drop, and its reader does not want it: it must not count as under way for ever."""
+    consumer = Committing(True)
+    consumer.drop(INPUT)
+    old = Message(4)
+    consumer._outstanding[INPUT] = [old]
+    consumer._unacked_messages.add(old)
+    consumer._room.clear()
+    assert consumer.discard(old)
+    assert (consumer._outstanding, consumer._unacked_messages, consumer._room.is_set()) == ({INPUT: []}, set(), True)
+    assert not consumer.discard(old)
+    assert not await consumer.force_commit()
+
+
 async def test_no_step_of_recovery_is_dropped_for_taking_long(recovery: BatchRecovery) -> None:
     """In stock Faust it is, and recovery ends for good without a word."""
     done = asyncio.Event()

@@ -313,11 +313,40 @@ async def test_a_closed_partition_computes_nothing_when_its_turn_comes(shop: Sho
     assert (owned._turns.taken, shop.progress(), shop.session(SESSION)) == (had + 2, 0, None)
 
 
-async def test_lanes_are_not_opened_for_an_assignment_that_is_being_revoked(shop: Shop) -> None:
-    """Between the two the consumer still says the old one, and nobody would close them."""
+async def test_lanes_are_not_opened_for_an_assignment_that_is_being_revoked(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the two the consumer still says the old one, and nobody would close them. Whether claimed before or since."""
     owned = await shop.open()
     await owned.close()
-    assert (await owned.open(), owned.lanes, owned.phase) == (False, {}, "rebalancing")
+    assert (await owned.open(), owned.lanes) == (False, {})
+
+    async def lets_go() -> None:
+        return
+
+    monkeypatch.setattr(owned, "_release", lets_go)
+    await owned.claim([])
+    owned._transactors = {0: shop.broker}  # type: ignore[dict-item]  # as it was claimed
+    assert (await owned.open(), owned.lanes) == (False, {})
+    owned.assigned()
+    await owned.claim([])
+    owned._transactors = {0: shop.broker}  # type: ignore[dict-item]  # as it was claimed
+    assert (await owned.open(), list(owned.lanes)) == (True, [0])
+    await owned.close()
+
+
+async def test_a_partition_that_is_closed_in_a_tick_ends_with_it(shop: Shop) -> None:
+    """It does not wait for the next one, and is not cancelled for that."""
+    owned = await shop.open()
+    lane = owned.lanes[0]
+    async with owned._turns:
+        lane._tick_at = lane._loop.time()
+        lane._wake.set()
+        await until(lambda: lane._queued, "the tick waits for its turn")
+        closing = asyncio.create_task(owned.close())
+        await until(lambda: not lane.open, "it is closed")
+    await asyncio.wait_for(closing, 2.0)
+    assert (lane._task.cancelled(), shop.ended) == (False, [])
 
 
 async def test_ticks_that_take_longer_than_their_interval_leave_room_for_records(
