@@ -94,7 +94,7 @@ QUIX = Contender(
     "quix",
     "quix",
     "group",
-    "state as bytes on RocksDB with changelog, at least once, a commit every 5,000 records or 0.25 s; its producer",
+    "state as bytes on RocksDB with changelog, at least once, a commit every 5,000 records, not by time",
     ("quixstreams==3.28.1", "confluent-kafka==2.12.2", "pydantic==2.13.5", *_same("rocksdict", "orjson")),
 )
 BYTEWAX = Contender(
