@@ -2,7 +2,7 @@
 
 Prints a line for each run and a table at the end; the last line of stdout is one JSON object with every figure.
 
-    python -m bench                     everything: three loads, five repeats, about half an hour
+    python -m bench                     everything: three loads, three repeats, about three quarters of an hour
     python -m bench --quick             ours, Quix Streams, stock Faust and the aiokafka ceiling on the first load
     python -m bench --only ours quix --load 500x200 --repeats 3
 """
@@ -46,7 +46,7 @@ def arguments() -> argparse.Namespace:
     names = [contender.name for contender in ALL]
     who.add_argument("--only", nargs="+", choices=names, metavar="NAME", help=", ".join(names))
     parser.add_argument("--load", nargs="+", choices=list(LOADS), metavar="LOAD", help=", ".join(LOADS))
-    parser.add_argument("--repeats", type=int)
+    parser.add_argument("--repeats", type=int, help="3, with --quick 1")
     parser.add_argument("--scale", type=float, default=1.0, help="share of each load, for trying things out")
     return parser.parse_args()
 
@@ -168,7 +168,7 @@ async def main() -> None:
     given = arguments()
     wanted = [contender for contender in ALL if contender.name in given.only] if given.only else QUICK if given.quick else ALL
     loads = [LOADS[name] for name in given.load] if given.load else [STEADY] if given.quick else list(LOADS.values())
-    repeats = given.repeats or (1 if given.quick else 5)
+    repeats = given.repeats or (1 if given.quick else 3)
     commands, missing = ready(wanted)
     if not commands:
         sys.exit("nobody can run here")

@@ -109,7 +109,7 @@ STREAMS = Contender(
     "kafka-streams",
     "",
     "group",
-    "exactly_once_v2, commit every 100 ms (its default), RocksDB with changelog, one thread, warmed up by a pass, alerts only",
+    "exactly_once_v2, commit every 100 ms (its default), RocksDB with changelog, one thread, warmed up by nine passes, alerts only",
     arguments=("exactly_once_v2",),
 )
 STREAMS_ONCE = Contender(
@@ -135,7 +135,7 @@ JAVA_FUNCTIONS = Contender(
     "java-functions-ceiling",
     "",
     "process",
-    "the same in the port of the Kafka Streams contender, sessions as objects, warmed up by a pass; alerts only",
+    "the same in the port of the Kafka Streams contender, sessions as objects, warmed up by nine passes; alerts only",
     ceiling=True,
     arguments=("functions",),
 )

@@ -214,7 +214,7 @@ async def main() -> None:
     parser.add_argument("--part", nargs="+", choices=PARTS, default=list(PARTS[:3]))
     parser.add_argument("--sessions", type=int, default=1_000_000)
     parser.add_argument("--events", type=int, default=10_000_000, help="of the soak")
-    parser.add_argument("--scale", type=float, default=1.0, help="share of the load of the scaling part")
+    parser.add_argument("--scale", type=float, default=5.0, help="of the scaling part: so many times 500 sessions")
     given = parser.parse_args()
     core, broker_core = machine.cores() or (None, None)
     document: dict[str, Any] = {"machine": machine.describe()}

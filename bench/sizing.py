@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from compaction_monitor.core import CACHED_SESSIONS, SWEEP_ROWS_FIRST
 from compaction_monitor.shell import topics
+from compaction_monitor.shell.lanes import MAX_MERGED_RECORDS
 from compaction_monitor.shell.settings import Settings
 from compaction_monitor.shell.transport import MAX_OUTSTANDING
 from compaction_monitor.state.cache import CACHED_BYTES
@@ -46,8 +47,8 @@ MEASURED = {
     "event_cpu_us": Figure(72.0, "µs", "CPU time of an event, the dearer load", "python -m bench (ours, 100000x1)"),
     "event_bytes": Figure(720, "bytes", "a `round.completed` in the log, uncompressed", "tests/test_sizing.py"),
     "row_bytes": Figure(790, "bytes", "a session's row, window full", "python -m bench.cost --part state"),
-    "changelog_bytes": Figure(835, "bytes", "that row in the changelog", "python -m bench.cost --part state"),
-    "store_bytes": Figure(1080, "bytes", "that row on the worker's disk", "python -m bench.cost --part state"),
+    "changelog_bytes": Figure(836, "bytes", "that row in the changelog", "python -m bench.cost --part state"),
+    "store_bytes": Figure(893, "bytes", "that row on the worker's disk", "python -m bench.cost --part state"),
     "rows_per_s": Figure(98_000, "rows/s", "recovery where the local store is lost", "python -m bench.cost --part recovery"),
     "idle_mib": Figure(185, "MiB", "a worker that had nothing to recover", "python -m bench.cost --part recovery"),
     "decoded_bytes": Figure(2_900, "bytes", "a session kept decoded", "tests/test_sizing.py"),
@@ -58,8 +59,8 @@ MEASURED = {
 STORE_CACHE_MIB = 64  # setting store_cache_mb
 MEMTABLES_MIB = 2 * 8  # of RocksDB, for each partition
 CHECKPOINTS_MIB = 15 * CACHED_BYTES / MIB  # rows kept decoded, for each partition whose sessions have checkpoints
-# What Python's allocator holds beyond the sum: a worker of eight partitions with a backlog was seen at 518 MiB
-# (`python -m bench.cost --part state`), where the sum says 505; with four times the records read ahead at 741, for 630.
+# What Python's allocator holds beyond the sum: a worker of eight partitions with a backlog, every event of another session,
+# was seen at 751 MiB (`python -m bench.cost --part state`), where the sum says 646.
 ALLOCATOR = 1.2
 
 
@@ -114,9 +115,11 @@ def plan(fleet: Fleet, figures: dict[str, float] | None = None) -> Plan:
     stored = of["store_bytes"] + fleet.checkpoints * of["node_bytes"]
     kept = of["changelog_bytes"] + fleet.checkpoints * of["node_bytes"]
     decoded_mib = CACHED_SESSIONS * of["decoded_bytes"] / MIB
-    # With a backlog: what is handed out, and the fetch after it.
+    # With a backlog: what is handed out, the fetch after it, and a batch under way, each of its events of another session.
     records = MAX_OUTSTANDING + Settings.model_fields["fetch_max_bytes"].default / of["event_bytes"]
-    each_mib = decoded_mib + records * of["record_bytes"] / MIB + MEMTABLES_MIB + (CHECKPOINTS_MIB if fleet.checkpoints else 0)
+    batch_mib = MAX_MERGED_RECORDS * (of["decoded_bytes"] + of["row_bytes"]) / MIB
+    each_mib = decoded_mib + records * of["record_bytes"] / MIB + batch_mib + MEMTABLES_MIB
+    each_mib += CHECKPOINTS_MIB if fleet.checkpoints else 0
     return Plan(
         events_per_s=events_per_s,
         workers=workers,

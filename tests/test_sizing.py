@@ -42,12 +42,12 @@ def test_the_sum_for_a_million_sessions() -> None:
     """By hand: 10^6 / 60 = 16,667 events/s at 50 us are 0.83 cores, half busy 2 workers, and a third."""
     figures = {
         "event_cpu_us": 50.0, "event_bytes": 400.0, "changelog_bytes": 800.0, "store_bytes": 1_000.0, "rows_per_s": 50_000.0,
-        "idle_mib": 100.0, "decoded_bytes": 1024.0**2 / CACHED_SESSIONS,
+        "idle_mib": 100.0, "decoded_bytes": 1024.0**2 / CACHED_SESSIONS, "row_bytes": 1024.0**2 / CACHED_SESSIONS,
         "record_bytes": 1024.0**2 / (MAX_OUTSTANDING + 2**20 / 400),
     }  # fmt: skip
     made = sizing.plan(sizing.Fleet(1_000_000), figures)
     assert (round(made.events_per_s), made.workers, made.partitions) == (16_667, 3, 16)
-    assert made.memory_mib == math.ceil(1.2 * (100 + 64 + 8 * (1 + 1 + 16)))  # two workers have all 16 partitions
+    assert made.memory_mib == math.ceil(1.2 * (100 + 64 + 8 * (1 + 1 + 5 + 16)))  # two workers have all 16 partitions
     assert (made.recovery_s, made.gauges_s) == (10.0, 31.25)
     assert made.volume_gib == 1 + 1  # half a million rows, twice, and the rest
     assert made.changelog_gib == pytest.approx((2 * 800e6 + 2 * 16 * 64 * 2**20) / 2**30)
