@@ -109,7 +109,7 @@ STREAMS = Contender(
     "kafka-streams",
     "",
     "group",
-    "exactly_once_v2, commit every 100 ms (its default), RocksDB with changelog, one thread, nine passes of warm-up, alerts only",
+    "exactly_once_v2, a commit every 100 ms (its default), RocksDB with changelog, one thread, nine passes before, alerts only",
     arguments=("exactly_once_v2",),
 )
 STREAMS_ONCE = Contender(
