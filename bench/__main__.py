@@ -28,6 +28,7 @@ from bench.jobs.job import Job
 from bench.load import LOADS, STEADY, Load, events
 from bench.run import FailedError, Input, Result, measure
 from compaction_events.codec import Encoded
+from compaction_monitor.effects import Outgoing
 from compaction_monitor.state.session import Session
 
 Runs = dict[str, list[Result]]
@@ -66,18 +67,18 @@ def ready(wanted: Sequence[Contender]) -> tuple[dict[Contender, list[str]], dict
 async def fill(address: str, load: Load) -> Input:
     topic = f"load-{load.name}-{load.records}"
     await cluster.create(address, [cluster.input_topic(topic)])
-    alerts: list[bytes] = []
+    alerts: list[Outgoing] = []
     records = await cluster.preload(address, topic, judged(load, alerts))
     return Input(topic, records, await cluster.ends(address, topic), len(alerts))
 
 
-def judged(load: Load, alerts: list[bytes]) -> Iterator[Encoded]:
+def judged(load: Load, alerts: list[Outgoing]) -> Iterator[Encoded]:
     """The events of a load; what the pure functions alone make of them is put beside: the alerts."""
     job, now_ms = Job(), int(time.time() * 1000)
     sessions: dict[bytes, Session | None] = {}
     for sent in events(load):
         sessions[sent.key], found = job.fold(sessions.get(sent.key), sent.value, sent.headers, sent.key, now_ms)
-        alerts += [finding.value for finding in found if b'"type":"alert.' in (finding.value or b"")]
+        alerts += [finding for finding in found if cluster.is_alert(finding.headers)]
         yield sent
 
 
@@ -101,7 +102,7 @@ async def compare(
     runs: Runs = {contender.name: [] for contender in commands}
     core, broker_core = cores or (None, None)
     order = list(commands.items())
-    turns = [(number, (order[number % len(order) :] + order[: number % len(order)])) for number in range(repeats)]
+    turns = [(number, order[number % len(order) :] + order[: number % len(order)]) for number in range(repeats)]
     if repeats > 1:
         turns.insert(0, (-1, order[:1]))
     with machine.on_core(broker_core):

@@ -12,7 +12,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
 from bench import machine
-from compaction_events.codec import Encoded
+from compaction_events.codec import Encoded, Headers
 from compaction_monitor.partitioner import partition_of
 from compaction_monitor.shell import topics
 from compaction_monitor.shell.lanes import decode_progress
@@ -155,6 +155,11 @@ async def progress_reaches(address: str, app_id: str, topic: str, wanted: dict[i
         await consumer.stop()
 
 
+def is_alert(headers: Headers) -> bool:
+    """Whether a finding with these headers is an alert, and not an order."""
+    return b".alert." in (dict(headers)["ce_type"] or b"")
+
+
 async def count_findings(address: str, topic: str) -> tuple[int, int]:
     """Committed records of a findings topic, and how many of them are alerts."""
     consumer = AIOKafkaConsumer(
@@ -170,7 +175,7 @@ async def count_findings(address: str, topic: str) -> tuple[int, int]:
         while any([await consumer.position(tp) < end for tp, end in limits.items()]):
             for records in (await consumer.getmany(timeout_ms=200)).values():
                 findings += len(records)
-                alerts += sum(b".alert." in dict(record.headers)["ce_type"] for record in records)
+                alerts += sum(is_alert(record.headers) for record in records)
         return findings, alerts
     finally:
         await consumer.stop()

@@ -6,9 +6,9 @@
 One worker with all its input topics, events at a steady rate whether or not anybody keeps up, every fifth one the last of
 its session and with a fallback summary, which raises one alert. Time runs from the moment at which an event is due to the
 moment its alert is in the hands of a consumer that reads committed records: what holds up the sender, which has the broker's
-core, counts. Without `--orders` the checks
-only observe: exactly one finding for every fifth event; with it each alert has its order as well. With `--rolling` each worker
-gets a SIGTERM and is started again, as a deployment does it: the next one when this one is ready.
+core, counts. Without `--orders` the checks only observe: exactly one finding for every fifth event; with it each alert has its
+order as well. With `--rolling` each worker gets a SIGTERM and is started again, as a deployment does it: the next one when this
+one is ready.
 
 The last line of stdout is one JSON object.
 """

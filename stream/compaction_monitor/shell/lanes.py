@@ -43,6 +43,7 @@ MIN_MERGED_RECORDS = 50
 COMPUTED_S = 0.2
 RETRY_S = (0.05, 0.1, 0.2, 0.5, 1.0)
 STALLED_S = 5.0
+SILENT_S = 5.0  # since a broker last answered
 
 
 def encode_progress(offset: int) -> bytes:
@@ -380,7 +381,7 @@ class Lane:
 
     async def _tick(self) -> None:
         self._tick_at = self._loop.time() + self._settings.tick_s
-        if self._consumer.silent_s() < STALLED_S:  # cut off from the brokers it would not know of another owner
+        if self._consumer.silent_s() < SILENT_S:  # cut off from the brokers it would not know of another owner
             self._store.keep_young()
         await self._look_for_holes()
         if not self.open or any(self.expected[topic] < end for topic, end in self._ticks_from.items()):
@@ -401,8 +402,8 @@ class Lane:
         Without it what was lost would be counted again by the next owner, and a log that was accepted while it was empty
         would be read from the old one's position.
         """
-        rows = {topic: self._store.get(PROGRESS, topic.encode()) for topic in self.expected}
-        return {topic: at for topic, at in self.expected.items() if rows[topic] != encode_progress(at)}
+        get = self._store.get
+        return {topic: at for topic, at in self.expected.items() if get(PROGRESS, topic.encode()) != encode_progress(at)}
 
     async def _look_for_holes(self) -> None:
         """A batch dropped at the end of a log has no next one that would show the hole: the position shows it."""

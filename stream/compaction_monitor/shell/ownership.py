@@ -15,7 +15,7 @@ from aiokafka.errors import KafkaError
 from faust.types import TP
 
 from compaction_monitor.effects import PROGRESS, Core
-from compaction_monitor.shell.lanes import EX_CONFIG, EX_FENCED, Lane, Outlets, Turns, decode_progress
+from compaction_monitor.shell.lanes import EX_CONFIG, EX_FENCED, SILENT_S, Lane, Outlets, Turns, decode_progress
 from compaction_monitor.shell.metrics import Metrics
 from compaction_monitor.shell.settings import Settings
 from compaction_monitor.shell.settling import GRACE_S, Refusal, settle, unsettled
@@ -25,7 +25,6 @@ from compaction_monitor.state.session import StateError
 
 log = logging.getLogger(__name__)
 
-SILENT_S = 5.0
 PHASES = ("starting", "recovering", "working", "rebalancing", "stopping")
 
 

@@ -138,9 +138,8 @@ class Shop:
         """Deliver records, and wait until they are committed."""
         for topic, run in groupby(records, key=lambda record: record.topic):
             batch = list(run)
-            tp, end = TP(topic, lane.partition), batch[-1].offset + 1
-            value = Batch(batch, batch[0].offset, end, 0)
-            lane.deliver(SimpleNamespace(topic=topic, partition=lane.partition, tp=tp, value=value))
+            end = batch[-1].offset + 1
+            lane.deliver(message(Batch(batch, batch[0].offset, end, 0), topic, lane.partition))
             await until(partial(reached, lane, topic, end), "the commit")
 
     def session(self, session_id: str) -> Session | None:
@@ -149,6 +148,11 @@ class Shop:
 
     def count(self, name: str, **labels: str) -> float:
         return self.metrics.registry.get_sample_value(f"compaction_{name}_total", labels) or 0.0
+
+
+def message(batch: Batch, topic: str = EVENTS, partition: int = 0) -> Any:
+    """What the transport hands out."""
+    return SimpleNamespace(topic=topic, partition=partition, tp=TP(topic, partition), value=batch)
 
 
 def ticked(lane: Lane) -> bool:
@@ -281,8 +285,7 @@ async def test_what_retention_has_taken_is_counted_once(shop: Shop) -> None:
 
 async def test_markers_alone_move_the_position(shop: Shop) -> None:
     owned = await shop.open(tick_s=0.05)
-    lane, tp = owned.lanes[0], TP(EVENTS, 0)
-    lane.deliver(SimpleNamespace(topic=EVENTS, partition=0, tp=tp, value=Batch([], 0, 3, 0)))
+    owned.lanes[0].deliver(message(Batch([], 0, 3, 0)))
     await until(lambda: shop.progress() == 3, "the markers' end")
     await owned.close()
 
@@ -293,7 +296,7 @@ async def test_a_batch_of_before_a_rewind_makes_room(shop: Shop) -> None:
     tp = TP(EVENTS, 0)
     records = shop.append([started(), completed(1)])
     shop.log.lineages[tp] = 1
-    old = SimpleNamespace(topic=EVENTS, partition=0, tp=tp, value=Batch(records, 0, 2, 0))
+    old = message(Batch(records, 0, 2, 0))
     owned.lanes[0].deliver(old)
     await until(lambda: bool(shop.log.discarded), "the old batch is gone")
     assert (shop.log.discarded, owned.positions()[tp]) == ([old], 0)
@@ -304,8 +307,7 @@ async def test_a_closed_partition_computes_nothing_when_its_turn_comes(shop: Sho
     owned = await shop.open()
     lane, had = owned.lanes[0], owned._turns.taken
     async with owned._turns:
-        records = shop.append([started()])
-        lane.deliver(SimpleNamespace(topic=EVENTS, partition=0, tp=TP(EVENTS, 0), value=Batch(records, 0, 1, 0)))
+        lane.deliver(message(Batch(shop.append([started()]), 0, 1, 0)))
         await until(lambda: lane._queued, "it waits for its turn")
         closing = asyncio.create_task(owned.close())
         await until(lambda: not lane.open, "it is closed")
